@@ -37,8 +37,10 @@ pub struct Facts<'a> {
     pub policy_denied: Option<&'a str>,
     /// P3: the guard requires arguments, and the call brought none.
     pub params_missing: bool,
-    /// R5, R5b, R8; unset where no budget is on.
+    /// R5, R5b, R8, X; unset where there is no account.
     pub budget: Option<BudgetFacts>,
+    /// R5, R5b: false only in the fixture format, which has a threshold over a budget that is off.
+    pub budget_enforced: bool,
     /// R5b: what the call is expected to cost.
     pub estimate: NanoUsd,
     /// Q1: the first account above the session and below the organization that is exhausted or would be
@@ -102,6 +104,7 @@ impl Facts<'_> {
             policy_denied: None,
             params_missing: false,
             budget: None,
+            budget_enforced: true,
             estimate: NanoUsd::ZERO,
             ancestor_denied: None,
             ancestor_observed: None,

@@ -1,9 +1,25 @@
 //! What may run: the rules of SP/1.0 and ours, in one order, over facts that were looked up before.
+//!
+//! Pure and total: the same facts give the same answer on every replica, and every call gets one.
+//! Nothing here reads a clock, draws a number, or waits.
+//!
+//! ```text
+//!   params_json ──► params::inspect ──► digest, malformed, opaque ─┐
+//!   counters, windows, draw ──► limits ──► timed_out, window_…  ───┼─► facts::Facts
+//!   session, accounts, halts, approval, guard ─────────────────────┘        │
+//!                                                                           ▼
+//!   Decision { verdict, reason, rule, also, released } ◄── K1 … R10 ── decide::decide
+//! ```
 
+pub mod conformance;
 pub mod decide;
 pub mod digest;
 pub mod facts;
+mod float;
 pub mod id;
+pub mod json;
+pub mod limits;
 pub mod money;
+pub mod params;
 pub mod time;
 pub mod verdict;
