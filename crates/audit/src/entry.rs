@@ -1,6 +1,8 @@
 use std::fmt;
 
-use decision::{DenyReason, NanoUsd, Timestamp, Verdict};
+use decision::money::NanoUsd;
+use decision::time::Timestamp;
+use decision::verdict::{DenyReason, Verdict};
 use minicbor::{Decode, Encode};
 use sha2::{Digest as _, Sha256};
 
@@ -100,8 +102,8 @@ impl Entry {
             tool_params_hash: Vec::new(),
             verdict: None,
             deny_reason: DenyReason::Unspecified,
-            budget_before: NanoUsd(0),
-            budget_after: NanoUsd(0),
+            budget_before: NanoUsd::ZERO,
+            budget_after: NanoUsd::ZERO,
             operator_id: String::new(),
             previous_hash: [0; 32],
             reason: String::new(),
@@ -276,7 +278,7 @@ const ENTRY_ID_LABEL: &[u8] = b"haltgate audit entry id v1\n";
 ///
 /// It binds the sequence, which SP/1.0 does not sign, to field 1, which it does.
 pub fn entry_id(timestamp: Timestamp, chain_id: &str, sequence: u64) -> [u8; 16] {
-    let nanoseconds: u64 = timestamp.0;
+    let nanoseconds = timestamp.nanos();
     let digest = Sha256::new()
         .chain_update(ENTRY_ID_LABEL)
         .chain_update(nanoseconds.to_be_bytes())
@@ -298,7 +300,7 @@ pub fn entry_id(timestamp: Timestamp, chain_id: &str, sequence: u64) -> [u8; 16]
 #[cfg(test)]
 mod tests {
     use super::{Entry, Kind, entry_id};
-    use decision::Timestamp;
+    use decision::time::Timestamp;
 
     #[test]
     fn numbers_words_and_stored_bytes_of_kinds_agree_and_are_unique() {
@@ -312,18 +314,27 @@ mod tests {
 
     #[test]
     fn entry_id_is_a_uuid_version_7_of_its_millisecond() {
-        let id = entry_id(Timestamp(1_700_000_000_123_456_789), "chain", 9);
+        let id = entry_id(Timestamp::from_nanos(1_700_000_000_123_456_789), "chain", 9);
         assert_eq!(id[..6], 1_700_000_000_123_u64.to_be_bytes()[2..]);
         assert_eq!(id[6] >> 4, 7);
         assert_eq!(id[8] >> 6, 2);
-        assert_ne!(id, entry_id(Timestamp(1_700_000_000_123_456_789), "chain", 10));
-        assert_ne!(id, entry_id(Timestamp(1_700_000_000_123_456_789), "other", 9));
-        assert_ne!(id, entry_id(Timestamp(1_700_000_000_123_456_788), "chain", 9));
+        assert_ne!(
+            id,
+            entry_id(Timestamp::from_nanos(1_700_000_000_123_456_789), "chain", 10)
+        );
+        assert_ne!(
+            id,
+            entry_id(Timestamp::from_nanos(1_700_000_000_123_456_789), "other", 9)
+        );
+        assert_ne!(
+            id,
+            entry_id(Timestamp::from_nanos(1_700_000_000_123_456_788), "chain", 9)
+        );
     }
 
     #[test]
     fn stored_entry_reads_back_the_same() {
-        let mut entry = Entry::blank(Kind::Verdict, Timestamp(5));
+        let mut entry = Entry::blank(Kind::Verdict, Timestamp::from_nanos(5));
         entry.nonce = Some(7);
         entry.all_reasons = vec!["a".into(), "b".into()];
         entry.tool_params_hash = vec![1; 32];
