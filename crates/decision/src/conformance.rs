@@ -132,7 +132,7 @@ fn decide_fixture(fixture: &Value<'_>) -> Decision {
         .and_then(|tool| field(field(state, "repeat_counts"), tool))
         .and_then(count);
 
-    let decision = decide(&Facts {
+    decide(&Facts {
         malformed: is_malformed(params),
         circuit_tripped: field(state, "circuit_tripped").is_some_and(is_truthy),
         nonce,
@@ -151,8 +151,7 @@ fn decide_fixture(fixture: &Value<'_>) -> Decision {
         hitl: read_hitl(config),
         opaque: is_opaque(params, Looking::OneListLevel),
         ..Facts::core()
-    });
-    decision
+    })
 }
 
 /// R1 as the fixture format has it.

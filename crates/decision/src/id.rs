@@ -37,6 +37,16 @@ macro_rules! id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// Gives the lower bound of a scan: less than every name, and none itself.
+            pub const fn below_all() -> Self {
+                $name(String::new())
+            }
+
+            /// Gives the upper bound of a scan: greater than every name, and none itself.
+            pub fn above_all() -> Self {
+                $name(char::MAX.to_string())
+            }
         }
 
         impl fmt::Display for $name {

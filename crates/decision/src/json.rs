@@ -224,11 +224,12 @@ impl<'a> Reader<'a> {
     fn number(&mut self) -> Result<&'a str, InvalidJson> {
         let start = self.at;
         let rest = self.rest();
-        self.take("-");
+        let _negative = self.take("-");
+        let digits_from = self.at;
         if !self.take("0") {
             self.digits()?;
         }
-        let integer_digits = self.at - start;
+        let integer_to = self.at;
         if self.take(".") {
             self.digits()?;
         }
@@ -236,11 +237,10 @@ impl<'a> Reader<'a> {
             let _signed = self.take("+") || self.take("-");
             self.digits()?;
         }
-        let length = self.at - start;
-        if length == integer_digits && length > INTEGER_DIGITS_MAX {
+        if self.at == integer_to && integer_to - digits_from > INTEGER_DIGITS_MAX {
             return Err(InvalidJson::LongInteger);
         }
-        rest.get(..length).ok_or(self.syntax())
+        rest.get(..self.at - start).ok_or(self.syntax())
     }
 
     fn digits(&mut self) -> Result<(), InvalidJson> {

@@ -1,0 +1,39 @@
+//! The replicated state machine: commands in; replies, changed rows, audit entries and events out.
+//!
+//! ```text
+//!            Batch{proposed, seed, commands}      Rows (RocksDB, a map, a test)
+//!                          │                        │ read, scan
+//!                          ▼                        ▼
+//!   apply ── one match ─► session · pre_exec · post_exec · budget · guard_put · halt · due
+//!                          │
+//!                          ▼
+//!        Applied{replies, entries, events} + changes of the rows, written as one
+//! ```
+//!
+//! Pure: no clock, no randomness, no I/O. The same log gives the same bytes on every replica.
+
+mod apply;
+mod budget;
+pub mod check;
+pub mod command;
+mod due;
+mod event;
+mod fixture;
+mod guard;
+mod guard_put;
+mod halt;
+mod post_exec;
+mod pre_exec;
+mod replay;
+pub mod reply;
+mod scope;
+mod session;
+pub mod table;
+
+pub use apply::{Applied, Position, VERSION, apply};
+pub use command::{Batch, Command};
+pub use event::Event;
+pub use guard::{BudgetScope, Guard, TripPolicy, Unsettled, Window};
+pub use guard_put::effective as effective_guard;
+pub use reply::{Refusal, Reply};
+pub use scope::{AccountId, GuardScope, InvalidScope, Scope};

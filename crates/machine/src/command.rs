@@ -1,0 +1,415 @@
+//! Every write there is. A command is plain data: whatever is not deterministic (time, ids, dice, the
+//! verified identity, facts derived from parameters) was put into it, or into its stamp, before it
+//! entered the log.
+
+use std::collections::BTreeMap;
+
+use audit::Seal;
+use decision::{
+    AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp, ToolName,
+};
+use minicbor::{Decode, Encode};
+
+use crate::guard::Guard;
+use crate::scope::{AccountId, GuardScope, Scope};
+
+/// What one log entry carries: commands that waited together, stamped once by the leader.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Batch {
+    /// The leader's clock when it proposed; log time never runs backwards (design: `apply`).
+    #[n(0)]
+    pub proposed: Timestamp,
+    /// Random bytes of the leader: ids and dice are derived from it and the command's place.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub seed: [u8; 16],
+    /// The version of the rules the leader runs; a machine refuses to apply a newer one.
+    #[n(2)]
+    pub version: u32,
+    /// The commands, in the order in which they are decided.
+    #[n(3)]
+    pub commands: Vec<Command>,
+}
+
+/// One write. The numbers rest on disk: a number once given is never reused.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Command {
+    /// Opens the cluster's state: chain id, default guard, defaults for accounts.
+    #[n(0)]
+    Init(#[n(0)] Init),
+    /// Opens or resumes a session.
+    #[n(1)]
+    Register(#[n(0)] Register),
+    /// Asks whether a call may run.
+    #[n(2)]
+    PreExec(#[n(0)] PreExec),
+    /// Reports what a call cost and how it ended.
+    #[n(3)]
+    PostExec(#[n(0)] PostExec),
+    /// Sessions heard from since the last such command of one node.
+    #[n(4)]
+    Seen(#[n(0)] Seen),
+    /// Ends a session at its own agent's wish.
+    #[n(5)]
+    EndSession(#[n(0)] EndSession),
+    /// Work that log time has made due; names nothing.
+    #[n(6)]
+    Due,
+    /// Sets an account's limit.
+    #[n(7)]
+    SetBudget(#[n(0)] SetBudget),
+    /// Adds to an account's limit.
+    #[n(8)]
+    GrantBudget(#[n(0)] GrantBudget),
+    /// Replaces the guard of a scope.
+    #[n(9)]
+    PutGuard(#[n(0)] PutGuard),
+    /// Engages the kill switch.
+    #[n(10)]
+    Engage(#[n(0)] Engage),
+    /// Releases the kill switch.
+    #[n(11)]
+    Release(#[n(0)] Release),
+    /// An operator's act on one session.
+    #[n(12)]
+    Session(#[n(0)] SessionAct),
+    /// Makes a node's public signing key known.
+    #[n(13)]
+    RegisterKey(#[n(0)] RegisterKey),
+    /// Signatures over entries that were made unsigned.
+    #[n(14)]
+    Seal(#[n(0)] Seal),
+    /// Records a change of membership that Raft has made.
+    #[n(15)]
+    Members(#[n(0)] Members),
+    /// Records a call that the edge refused for its identity.
+    #[n(16)]
+    Refused(#[n(0)] RefusedAtEdge),
+    /// Loads sessions of the benchmark; only where `Init` allowed it.
+    #[n(17)]
+    Fixture(#[n(0)] Fixture),
+}
+
+/// Who speaks: the identity that the ingress node read from the client's certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Principal {
+    /// The certificate's path, such as `org/acme/agent/bot-1` or `cluster/admin/root`.
+    #[n(0)]
+    pub name: String,
+    /// The organization it is bound to; none for a cluster-wide role.
+    #[n(1)]
+    pub organization: Option<OrganizationId>,
+    /// The agents it may speak for.
+    #[n(2)]
+    pub agents: Vec<AgentPattern>,
+}
+
+/// Agents of the principal's organization: one name, or all that start with a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum AgentPattern {
+    #[n(0)]
+    Exact(#[n(0)] AgentId),
+    #[n(1)]
+    Prefix(#[n(0)] String),
+}
+
+impl Principal {
+    /// Says whether this principal may speak for the agent.
+    pub fn speaks_for(&self, organization: &OrganizationId, agent: &AgentId) -> bool {
+        self.organization.as_ref() == Some(organization)
+            && self.agents.iter().any(|pattern| match pattern {
+                AgentPattern::Exact(id) => id == agent,
+                AgentPattern::Prefix(prefix) => agent.as_str().starts_with(prefix.as_str()),
+            })
+    }
+
+    /// Says whether this principal's reach includes the organization (cluster-wide roles reach all).
+    pub fn reaches(&self, organization: &OrganizationId) -> bool {
+        self.organization.as_ref().is_none_or(|own| own == organization)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Init {
+    /// Names the chain and the cluster; in every audit entry.
+    #[n(0)]
+    pub chain_id: String,
+    #[n(1)]
+    pub by: Principal,
+    #[n(2)]
+    pub default_guard: Guard,
+    /// Whether an organization without an account may spend without limit.
+    #[n(3)]
+    pub unfunded_organizations: bool,
+    /// Whether `Fixture` is accepted, ever.
+    #[n(4)]
+    pub fixtures: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Register {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub organization: OrganizationId,
+    #[n(2)]
+    pub agent: AgentId,
+    /// A session to resume instead of opening one.
+    #[n(3)]
+    pub resume: Option<SessionId>,
+    #[n(4)]
+    pub request: Option<Request>,
+    /// What the agent says of itself; at most 32 pairs, checked at the edge.
+    #[n(5)]
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The retry key of a write and what it must agree with when it comes again.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Request {
+    #[n(0)]
+    pub id: RequestId,
+    /// SHA-256 over the request's payload as the edge read it.
+    #[n(1)]
+    pub payload: Digest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct PreExec {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub session: SessionId,
+    #[n(2)]
+    pub call_number: u64,
+    #[n(3)]
+    pub tool: ToolName,
+    /// Digest of the canonical parameters; none when they are malformed.
+    #[n(4)]
+    pub digest: Option<Digest>,
+    /// Whether the node saw the parameters themselves, or only their digest.
+    #[n(5)]
+    pub params: Params,
+    /// None when the caller named no cost: the guard's default prices it.
+    #[n(6)]
+    pub estimate: Option<NanoUsd>,
+    #[n(7)]
+    pub nonce: u64,
+    #[n(8)]
+    pub request: Option<Request>,
+    /// A guard the caller claims to run under; refused unless it lies on the session's path.
+    #[n(9)]
+    pub parent_guard: Option<String>,
+}
+
+/// What the proposing node found in the parameters. They never enter the log themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Params {
+    /// Only the digest came.
+    #[n(0)]
+    HashOnly,
+    /// They came, are canonical, and can be inspected.
+    #[n(1)]
+    Clear,
+    /// They came and hold a context that cannot be evaluated (SP/1.0.1 rule 9).
+    #[n(2)]
+    Opaque,
+    /// They came and cannot be canonicalized, or are not what the digest says (rule 1).
+    #[n(3)]
+    Malformed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct PostExec {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub session: SessionId,
+    #[n(2)]
+    pub call_number: u64,
+    /// None when the caller does not know: the hold is charged.
+    #[n(3)]
+    pub actual: Option<NanoUsd>,
+    #[n(4)]
+    pub success: bool,
+    /// Whether the error text holds a known signal (SP/1.0 §3.6); the text itself stays outside.
+    #[n(5)]
+    pub error_signal: bool,
+    /// A part of the cost; the hold stays open. Needs a request.
+    #[n(6)]
+    pub partial: bool,
+    #[n(7)]
+    pub request: Option<Request>,
+    #[n(8)]
+    pub tokens_in: u64,
+    #[n(9)]
+    pub tokens_out: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Seen {
+    #[n(0)]
+    pub sessions: Vec<SessionId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct EndSession {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub session: SessionId,
+}
+
+/// An account's ceiling. Zero is not one of them: say `Suspended`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Limit {
+    #[n(0)]
+    Amount(#[n(0)] NanoUsd),
+    #[n(1)]
+    Unlimited,
+    #[n(2)]
+    Suspended,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct SetBudget {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub account: AccountId,
+    #[n(2)]
+    pub limit: Limit,
+    #[n(3)]
+    pub request: Request,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct GrantBudget {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub account: AccountId,
+    /// Above zero.
+    #[n(2)]
+    pub amount: NanoUsd,
+    #[n(3)]
+    pub request: Request,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct PutGuard {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub scope: GuardScope,
+    #[n(2)]
+    pub guard: Guard,
+    #[n(3)]
+    pub request: Request,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Engage {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub scope: Scope,
+    #[n(2)]
+    pub reason: String,
+    #[n(3)]
+    pub ticket: String,
+    #[n(4)]
+    pub request: Request,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Release {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub scope: Scope,
+    #[n(2)]
+    pub justification: String,
+    #[n(3)]
+    pub request: Request,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct SessionAct {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub session: SessionId,
+    #[n(2)]
+    pub act: Act,
+    #[n(3)]
+    pub justification: String,
+    #[n(4)]
+    pub request: Request,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Act {
+    #[n(0)]
+    ResetCircuit,
+    #[n(1)]
+    Pause,
+    /// Lifts a pause; a call that waited for a human is cancelled.
+    #[n(2)]
+    Resume,
+    #[n(3)]
+    Terminate,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct RegisterKey {
+    /// The name of the node that holds the private half.
+    #[n(0)]
+    pub node: String,
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub public: [u8; 32],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Members {
+    /// The operator's identity, or the node itself where it joined on its own.
+    #[n(0)]
+    pub by: Principal,
+    /// What was done, such as `add-learner 5` or `promote 5`.
+    #[n(1)]
+    pub change: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct RefusedAtEdge {
+    #[n(0)]
+    pub by: Principal,
+    /// The RPC that was refused.
+    #[n(1)]
+    pub rpc: String,
+    #[n(2)]
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Fixture {
+    #[n(0)]
+    pub sessions: Vec<FixtureSession>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct FixtureSession {
+    #[n(0)]
+    pub session: SessionId,
+    #[n(1)]
+    pub organization: OrganizationId,
+    #[n(2)]
+    pub agent: AgentId,
+    #[n(3)]
+    pub granted: NanoUsd,
+    #[n(4)]
+    pub spent: NanoUsd,
+    #[n(5)]
+    pub tripped: bool,
+    #[n(6)]
+    pub nonces: Vec<u64>,
+}

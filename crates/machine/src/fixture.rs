@@ -1,0 +1,41 @@
+//! The benchmark's sessions (docs/bench/authorize-v1.md), loaded through `apply` like everything else.
+
+use audit::Kind;
+
+use crate::apply::Turn;
+use crate::command::{Fixture, Limit};
+use crate::pre_exec::see_nonce;
+use crate::reply::{Refusal, Reply};
+use crate::scope::AccountId;
+use crate::session::{insert, opened};
+use crate::table::{Account, Fault, Key, Row, Rows, Trip};
+
+pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Result<Reply, Fault> {
+    if !turn.cluster.fixtures {
+        return Ok(Reply::Refused(Refusal::Precondition("this cluster was not initialised for benchmarks".to_owned())));
+    }
+    for load in &fixture.sessions {
+        let mut session = opened(
+            turn,
+            load.organization.clone(),
+            load.agent.clone(),
+            std::collections::BTreeMap::new(),
+        );
+        session.trip = load.tripped.then(|| Trip {
+            reason: decision::Reason::CircuitOpen,
+            at: turn.now(),
+            call_number: 0,
+        });
+        let account = Account { spent: load.spent, ..Account::opened(Limit::Amount(load.granted)) };
+        turn.rows.put(Key::Account(AccountId::Session(load.session.clone())), Row::Account(account));
+        for nonce in &load.nonces {
+            see_nonce(turn, &load.session, *nonce)?;
+        }
+        // No idle timer: the benchmark's sessions do not go stale between its runs.
+        insert(turn, &load.session, session);
+    }
+    let mut entry = turn.entry(Kind::Fixture);
+    entry.detail = format!("{} sessions", fixture.sessions.len());
+    let sequence = turn.record(entry);
+    Ok(Reply::Done(turn.place(sequence)))
+}

@@ -1,0 +1,332 @@
+//! PreExec: facts are gathered, `decide` decides, and the verdict, the money it holds, the counters it
+//! moves and its audit entry are one change.
+
+use audit::{Entry, Kind};
+use decision::limits::{timed_out, total_calls_reached};
+use decision::{
+    BudgetFacts, Decision, DenyReason, Facts, NanoUsd, ProbabilisticDraw, Reason, Rule, SessionId, Status, Timestamp, Verdict,
+    decide,
+};
+
+use crate::apply::Turn;
+use crate::budget::{self, Path};
+use crate::command::{Params, PreExec};
+use crate::event::Event;
+use crate::guard::{Guard, TripPolicy, Window};
+use crate::guard_put;
+use crate::halt;
+use crate::replay::{self, Earlier};
+use crate::reply::{Refusal, Reply, VerdictReply};
+use crate::table::{
+    CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session, SessionStatus, Trip,
+    WINDOW_TOOLS_MAX, Waiting,
+};
+
+pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> Result<Reply, Fault> {
+    let Some(session) = turn.rows.session(&call.session)? else {
+        return Ok(Reply::Refused(Refusal::SessionNotFound));
+    };
+    let session = *session;
+    if !call.by.speaks_for(&session.organization, &session.agent) {
+        return Ok(turn.refuse(&call.by, format!("session/{}", call.session)));
+    }
+    match replay::earlier_call(turn, call)? {
+        Earlier::Refused(refusal) => return Ok(Reply::Refused(refusal)),
+        Earlier::Call(earlier) => return replay::answer_again(turn, session, call, earlier),
+        Earlier::None => {}
+    }
+    if let Err(refusal) = number_in_window(&session, call.call_number) {
+        return Ok(Reply::Refused(refusal));
+    }
+
+    let guard = guard_put::effective(turn.rows, &session.organization, &session.agent)?;
+    let hold = call.estimate.unwrap_or(guard.default_cost);
+    let path = Path::of(turn, call, &session, &guard, hold)?;
+    let facts = gather(turn, call, &session, &guard, &path, hold)?;
+    let decision = decide(&facts);
+    drop(facts);
+    conclude(turn, session, call, &guard, path, hold, decision)
+}
+
+/// Numbers are unique, not ordered; the window bounds what must be remembered of them.
+fn number_in_window(session: &Session, number: u64) -> Result<(), Refusal> {
+    let highest = session.highest_call;
+    if number > highest.saturating_add(CALL_JUMP_MAX) {
+        return Err(Refusal::Invalid(format!(
+            "call_number {number} is more than {CALL_JUMP_MAX} beyond the highest so far, {highest}"
+        )));
+    }
+    if number.saturating_add(CALL_WINDOW) <= highest {
+        return Err(Refusal::Invalid(format!(
+            "call_number {number} is more than {CALL_WINDOW} behind the highest so far, {highest}"
+        )));
+    }
+    Ok(())
+}
+
+fn gather<'a, R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    call: &'a PreExec,
+    session: &Session,
+    guard: &Guard,
+    path: &'a Path,
+    hold: NanoUsd,
+) -> Result<Facts<'a>, Fault> {
+    let now = turn.now();
+    let last = session.last_call.as_ref();
+    let same_tool = last.is_some_and(|last| last.tool == call.tool);
+    let same_call = last.filter(|last| last.tool == call.tool && last.digest == call.digest);
+    Ok(Facts {
+        halt: halt::above(turn.rows, session, &call.session)?,
+        status: status(session, call.call_number),
+        malformed: call.params == Params::Malformed,
+        circuit_tripped: session.trip.is_some(),
+        nonce: Some(call.nonce),
+        digest: call.digest,
+        nonce_seen: nonce_seen(turn.rows, call)?,
+        params_missing: guard.require_params && call.params == Params::HashOnly,
+        budget: path.own().and_then(|account| {
+            Some(BudgetFacts { initial: account.granted()?, available: account.available()? })
+        }),
+        estimate: hold,
+        ancestor_denied: path.denied_ancestor(),
+        organization_exceeded: path.organization_exceeded,
+        timed_out: guard.timeout.is_some_and(|limit| timed_out(session.first_call_at, now, limit)),
+        window_exceeded: window_exceeded(session, call, guard, now),
+        total_calls_reached: guard.max_total_calls.is_some_and(|max| {
+            total_calls_reached(session.total_calls.saturating_sub(session.total_calls_base), max)
+        }),
+        max_repeat: guard.max_repeat_calls,
+        repeats: same_call.map_or(0, |last| last.repeats),
+        same_tool,
+        last_error_signal: same_call.is_some_and(|last| last.failed),
+        error_amplification: guard.error_amplification,
+        hitl: guard.hitl,
+        opaque: call.params == Params::Opaque,
+        draw: guard.probabilistic.map(|jitter| ProbabilisticDraw { drawn: dice(turn), jitter }),
+        ..Facts::core()
+    })
+}
+
+/// Where the session stands, as far as this call is concerned.
+pub(crate) fn status(session: &Session, call_number: u64) -> Status {
+    match session.status {
+        SessionStatus::Active => Status::Active,
+        SessionStatus::Paused => Status::Paused {
+            held: session.waiting.as_ref().is_some_and(|waiting| waiting.call_number == call_number),
+            decided: false,
+        },
+        SessionStatus::Terminated => Status::Terminated,
+        SessionStatus::Stale => Status::Stale,
+    }
+}
+
+fn nonce_seen<R: Rows>(rows: &R, call: &PreExec) -> Result<bool, Fault> {
+    let (block, word, bit) = nonce_place(call.nonce);
+    let nonces = rows.nonces(&call.session, block)?.unwrap_or_default();
+    Ok(nonces.bits.get(word).is_some_and(|bits| bits & bit != 0))
+}
+
+/// Adds a nonce to the session's seen set.
+pub(crate) fn see_nonce<R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    session: &SessionId,
+    nonce: u64,
+) -> Result<(), Fault> {
+    let (block, word, bit) = nonce_place(nonce);
+    let mut nonces = turn.rows.nonces(session, block)?.unwrap_or_default();
+    if let Some(bits) = nonces.bits.get_mut(word) {
+        *bits |= bit;
+    }
+    turn.rows.put(Key::Nonces(session.clone(), block), Row::Nonces(nonces));
+    Ok(())
+}
+
+fn nonce_place(nonce: u64) -> (u64, usize, u64) {
+    let word = usize::try_from((nonce >> 6) & 3).unwrap_or(0);
+    (nonce >> 8, word, 1 << (nonce & 63))
+}
+
+fn window_exceeded(session: &Session, call: &PreExec, guard: &Guard, now: Timestamp) -> bool {
+    let Some(window) = guard.window else { return false };
+    match session.windows.get(&call.tool) {
+        Some(counted) => counted.at(now, window.duration).is_full(window.max_calls),
+        None => window.max_calls == 0 || open_windows(session, window, now) >= WINDOW_TOOLS_MAX,
+    }
+}
+
+fn open_windows(session: &Session, window: Window, now: Timestamp) -> usize {
+    session.windows.values().filter(|counted| now.since(counted.start) < window.duration).count()
+}
+
+fn dice<R: Rows>(turn: &mut Turn<'_, '_, R>) -> u32 {
+    let [a, b, c, d, ..] = *turn.random().as_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// Makes the decision true: rows, money, entry, answer.
+fn conclude<R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    mut session: Session,
+    call: &PreExec,
+    guard: &Guard,
+    mut path: Path,
+    hold: NanoUsd,
+    decision: Decision,
+) -> Result<Reply, Fault> {
+    let now = turn.now();
+    let before = path.own_available();
+    session.last_activity = session.last_activity.max(now);
+    let phase = match decision.verdict {
+        Verdict::Allow => {
+            budget::hold(turn, &mut path, call, guard, hold);
+            see_nonce(turn, &call.session, call.nonce)?;
+            count(&mut session, call, guard, now);
+            Phase::Held
+        }
+        Verdict::Deny => {
+            if trips(guard, &decision) && session.trip.is_none() {
+                session.trip =
+                    Some(Trip { reason: decision.reason.clone(), at: now, call_number: call.call_number });
+                turn.events.push(Event::Tripped { session: call.session.clone() });
+            }
+            Phase::Denied
+        }
+        Verdict::Hitl => {
+            // A call that waits already stays the one that waits.
+            if session.waiting.is_none() {
+                session.status = SessionStatus::Paused;
+                session.waiting =
+                    Some(Waiting { call_number: call.call_number, approval_id: mint(turn, "apr_") });
+            }
+            Phase::Waiting
+        }
+    };
+    let repeats = session.last_call.as_ref().map_or(0, |last| {
+        if last.tool == call.tool && last.digest == call.digest { last.repeats } else { 0 }
+    });
+    let after = path.own_available();
+    let approval_id = match decision.verdict {
+        Verdict::Hitl => session.waiting.as_ref().map(|waiting| waiting.approval_id.clone()),
+        Verdict::Allow | Verdict::Deny => None,
+    };
+
+    let entry = Entry {
+        budget_before: before.unwrap_or(NanoUsd::ZERO),
+        budget_after: after.unwrap_or(NanoUsd::ZERO),
+        policy_digest: guard.digest().as_bytes().to_vec(),
+        approval_id: approval_id.clone().unwrap_or_default(),
+        ..verdict_entry(turn, &session, call, &decision)
+    };
+    let sequence = turn.record(entry);
+    turn.events.push(Event::Decided { verdict: decision.verdict, reason: decision.reason.clone() });
+    let answer = VerdictReply {
+        session: call.session.clone(),
+        call_number: call.call_number,
+        verdict: decision.verdict,
+        blocked_by: blocked_by(&decision.reason, &session, call),
+        reason: decision.reason,
+        also: decision.also,
+        remaining: after,
+        repeats,
+        approval_id,
+        replayed: false,
+        place: turn.place(sequence),
+    };
+    replay::remember_call(
+        turn,
+        &mut session,
+        call,
+        Call {
+            request: call.request.as_ref().map(|request| request.id.clone()),
+            nonce: call.nonce,
+            phase,
+            answer: answer.clone(),
+            tool: call.tool.clone(),
+            digest: call.digest,
+        },
+    )?;
+    turn.rows.put(Key::Session(call.session.clone()), Row::Session(Box::new(session)));
+    Ok(Reply::Verdict(answer))
+}
+
+/// The counters an allowed call moves.
+fn count(session: &mut Session, call: &PreExec, guard: &Guard, now: Timestamp) {
+    session.total_calls = session.total_calls.saturating_add(1);
+    session.first_call_at = session.first_call_at.or(Some(now));
+    let repeats = match session.last_call.as_ref() {
+        Some(last) if last.tool == call.tool && last.digest == call.digest => last.repeats.saturating_add(1),
+        Some(_) | None => 1,
+    };
+    session.last_call = Some(LastCall {
+        call_number: call.call_number,
+        tool: call.tool.clone(),
+        digest: call.digest,
+        repeats,
+        failed: false,
+    });
+    if let Some(window) = guard.window {
+        if session.windows.len() >= WINDOW_TOOLS_MAX {
+            session.windows.retain(|_, counted| now.since(counted.start) < window.duration);
+        }
+        let counted = session.windows.entry(call.tool.clone()).or_default();
+        *counted = counted.at(now, window.duration).counted();
+    }
+}
+
+fn trips(guard: &Guard, decision: &Decision) -> bool {
+    match guard.trip_policy {
+        TripPolicy::Behaviour => decision.rule.trips_by_default(),
+        // A latch cannot latch again, a stopped session needs none, and chance is no misbehaviour.
+        TripPolicy::Seed => !matches!(decision.rule, Rule::K1 | Rule::K2 | Rule::R2 | Rule::X),
+        TripPolicy::Never => false,
+    }
+}
+
+/// The audit entry of a verdict, its money still blank.
+pub(crate) fn verdict_entry<R: Rows>(
+    turn: &Turn<'_, '_, R>,
+    session: &Session,
+    call: &PreExec,
+    decision: &Decision,
+) -> Entry {
+    let mut all_reasons = vec![decision.reason.word().into_owned()];
+    all_reasons.extend(decision.also.iter().map(|reason| reason.word().into_owned()));
+    Entry {
+        session_id: call.session.as_str().to_owned(),
+        agent_id: session.agent.as_str().to_owned(),
+        organization_id: session.organization.as_str().to_owned(),
+        call_number: call.call_number,
+        tool_name: call.tool.as_str().to_owned(),
+        tool_params_hash: call.digest.map(|digest| digest.as_bytes().to_vec()).unwrap_or_default(),
+        verdict: Some(decision.verdict),
+        deny_reason: match decision.verdict {
+            Verdict::Deny => decision.reason.deny_reason(),
+            Verdict::Allow | Verdict::Hitl => DenyReason::Unspecified,
+        },
+        reason: decision.reason.word().into_owned(),
+        all_reasons,
+        nonce: Some(call.nonce),
+        request_id: call.request.as_ref().map(|request| request.id.as_str().to_owned()).unwrap_or_default(),
+        ..turn.entry(Kind::Verdict)
+    }
+}
+
+/// The scope that stopped the call, written as operators write it.
+pub(crate) fn blocked_by(reason: &Reason, session: &Session, call: &PreExec) -> Option<String> {
+    let organization = &session.organization;
+    match reason {
+        Reason::RunHalted(scope) => Some(halt::written(scope, session, &call.session)),
+        Reason::OrganizationQuotaExceeded => Some(format!("org/{organization}")),
+        Reason::ParentGuardDenied(name) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+pub(crate) fn mint<R: Rows>(turn: &mut Turn<'_, '_, R>, prefix: &str) -> String {
+    let mut id = prefix.to_owned();
+    for byte in turn.random().as_bytes().iter().take(16) {
+        id.push_str(&format!("{byte:02x}"));
+    }
+    id
+}

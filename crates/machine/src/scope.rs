@@ -1,0 +1,151 @@
+//! What an operator can name: the reach of a kill switch, an account, a guard.
+
+use std::fmt;
+use std::str::FromStr;
+
+use decision::{AgentId, OrganizationId, SessionId};
+use minicbor::{Decode, Encode};
+
+/// The reach of the kill switch, outermost first. Written `global`, `org/acme`,
+/// `org/acme/agent/bot-1`, `session/ses_…`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum Scope {
+    #[n(0)]
+    Global,
+    #[n(1)]
+    Organization(#[n(0)] OrganizationId),
+    #[n(2)]
+    Agent(#[n(0)] OrganizationId, #[n(1)] AgentId),
+    #[n(3)]
+    Session(#[n(0)] SessionId),
+}
+
+/// Whose money: written like a scope, without `global`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum AccountId {
+    #[n(0)]
+    Organization(#[n(0)] OrganizationId),
+    #[n(1)]
+    Agent(#[n(0)] OrganizationId, #[n(1)] AgentId),
+    #[n(2)]
+    Session(#[n(0)] SessionId),
+}
+
+/// Where a guard is put: written `default`, `org/acme`, `org/acme/agent/bot-1`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum GuardScope {
+    #[n(0)]
+    Default,
+    #[n(1)]
+    Organization(#[n(0)] OrganizationId),
+    #[n(2)]
+    Agent(#[n(0)] OrganizationId, #[n(1)] AgentId),
+}
+
+/// A text that names no scope, account or guard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is not one of: {expected}")]
+pub struct InvalidScope {
+    given: String,
+    expected: &'static str,
+}
+
+const SCOPES: &str = "global, org/ORG, org/ORG/agent/AGENT, session/SESSION";
+const ACCOUNTS: &str = "org/ORG, org/ORG/agent/AGENT, session/SESSION";
+const GUARDS: &str = "default, org/ORG, org/ORG/agent/AGENT";
+
+impl FromStr for Scope {
+    type Err = InvalidScope;
+
+    fn from_str(text: &str) -> Result<Self, InvalidScope> {
+        match Path::parse(text) {
+            Some(Path::Word("global")) => Ok(Self::Global),
+            Some(Path::Organization(org)) => Ok(Self::Organization(org)),
+            Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
+            Some(Path::Session(id)) => Ok(Self::Session(id)),
+            Some(Path::Word(_)) | None => Err(InvalidScope { given: text.to_owned(), expected: SCOPES }),
+        }
+    }
+}
+
+impl FromStr for AccountId {
+    type Err = InvalidScope;
+
+    fn from_str(text: &str) -> Result<Self, InvalidScope> {
+        match Path::parse(text) {
+            Some(Path::Organization(org)) => Ok(Self::Organization(org)),
+            Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
+            Some(Path::Session(id)) => Ok(Self::Session(id)),
+            Some(Path::Word(_)) | None => Err(InvalidScope { given: text.to_owned(), expected: ACCOUNTS }),
+        }
+    }
+}
+
+impl FromStr for GuardScope {
+    type Err = InvalidScope;
+
+    fn from_str(text: &str) -> Result<Self, InvalidScope> {
+        match Path::parse(text) {
+            Some(Path::Word("default")) => Ok(Self::Default),
+            Some(Path::Organization(org)) => Ok(Self::Organization(org)),
+            Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
+            Some(Path::Word(_) | Path::Session(_)) | None => {
+                Err(InvalidScope { given: text.to_owned(), expected: GUARDS })
+            }
+        }
+    }
+}
+
+enum Path<'a> {
+    Word(&'a str),
+    Organization(OrganizationId),
+    Agent(OrganizationId, AgentId),
+    Session(SessionId),
+}
+
+impl<'a> Path<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let path = match (parts.next()?, parts.next(), parts.next(), parts.next()) {
+            (word, None, None, None) => Self::Word(word),
+            ("session", Some(id), None, None) => Self::Session(SessionId::parse(id).ok()?),
+            ("org", Some(org), None, None) => Self::Organization(OrganizationId::parse(org).ok()?),
+            ("org", Some(org), Some("agent"), Some(agent)) => {
+                Self::Agent(OrganizationId::parse(org).ok()?, AgentId::parse(agent).ok()?)
+            }
+            _ => return None,
+        };
+        parts.next().is_none().then_some(path)
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Global => f.write_str("global"),
+            Self::Organization(org) => write!(f, "org/{org}"),
+            Self::Agent(org, agent) => write!(f, "org/{org}/agent/{agent}"),
+            Self::Session(id) => write!(f, "session/{id}"),
+        }
+    }
+}
+
+impl fmt::Display for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Organization(org) => write!(f, "org/{org}"),
+            Self::Agent(org, agent) => write!(f, "org/{org}/agent/{agent}"),
+            Self::Session(id) => write!(f, "session/{id}"),
+        }
+    }
+}
+
+impl fmt::Display for GuardScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Organization(org) => write!(f, "org/{org}"),
+            Self::Agent(org, agent) => write!(f, "org/{org}/agent/{agent}"),
+        }
+    }
+}
