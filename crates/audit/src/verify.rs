@@ -147,12 +147,15 @@ impl Verifier {
     }
 
     /// Ends: checks what no seal covers, then every checkpoint.
-    pub fn finish(mut self, unsealed: Unsealed) -> Result<Verified, Broken> {
+    pub fn finish(self, unsealed: Unsealed) -> Result<Verified, Broken> {
         self.unbroken()?;
-        let head = match self.head.take() {
+        let head = match self.head.clone() {
             Some(head) if self.entries > 0 => head,
             _ => return Err(broken(self.expected(), Error::Empty)),
         };
+        for Kept { checkpoint, .. } in &self.checkpoints {
+            check_authorship(checkpoint, &head.chain_id, &self.ring)?;
+        }
         // A checkpoint vouches for the very last hash as a chain signature does: then the last entry is the cause.
         let last_contradicted = self
             .contradictions
@@ -166,7 +169,7 @@ impl Verifier {
             return Err(contradiction);
         }
         for kept in &self.checkpoints {
-            check_statement(kept, &head, &self.ring)?;
+            check_reach(kept, head.sequence)?;
         }
         match self.pending.front() {
             Some(first) if unsealed == Unsealed::Refuse => {
@@ -268,8 +271,9 @@ impl Verifier {
             Some((sealed, _)) => sealed.saturating_add(1),
             None => self.first,
         };
-        // In the middle of a chain the first seal may have begun before the first entry.
-        let begins_before = self.sealed.is_none() && seal.from <= from && seal.to >= from;
+        // Where entries begin in the middle of a chain, their first seal may have begun before them.
+        let may_begin_before = from == self.first && self.start != Start::Genesis;
+        let begins_before = may_begin_before && seal.from <= from && seal.to >= from;
         if seal.from != from && !begins_before {
             return Err(broken(from, Error::SealOutOfPlace { from: seal.from }));
         }
@@ -372,29 +376,23 @@ impl Verifier {
     }
 }
 
-/// Errors unless a checkpoint is of this chain, not beyond its end, and signed by a known key.
-fn check_statement(
-    Kept { checkpoint, compared }: &Kept,
-    head: &ChainHead,
-    ring: &KeyRing,
-) -> Result<(), Broken> {
+/// Errors unless a checkpoint is of this chain and signed by a known key.
+fn check_authorship(checkpoint: &Checkpoint, chain_id: &str, ring: &KeyRing) -> Result<(), Broken> {
+    if checkpoint.chain_id != chain_id {
+        let found = checkpoint.chain_id.clone();
+        return Err(broken(checkpoint.size, Error::CheckpointChain { found }));
+    }
+    let signed = checkpoint.verify(ring);
+    signed.map(drop).map_err(|what| broken(checkpoint.size, what))
+}
+
+/// Errors unless the entry a checkpoint ends with was among those verified.
+fn check_reach(Kept { checkpoint, compared }: &Kept, last: u64) -> Result<(), Broken> {
     let size = checkpoint.size;
-    if checkpoint.chain_id != head.chain_id {
-        return Err(broken(
-            size,
-            Error::CheckpointChain {
-                found: checkpoint.chain_id.clone(),
-            },
-        ));
-    }
-    checkpoint.verify(ring).map_err(|what| broken(size, what))?;
-    if size > head.sequence {
-        return Err(broken(head.sequence.saturating_add(1), Error::TailCut { size }));
-    }
-    if *compared {
-        Ok(())
-    } else {
-        Err(broken(size, Error::CheckpointNotCompared { size }))
+    match (size > last, compared) {
+        (true, _) => Err(broken(last.saturating_add(1), Error::TailCut { size })),
+        (false, true) => Ok(()),
+        (false, false) => Err(broken(size, Error::CheckpointNotCompared { size })),
     }
 }
 

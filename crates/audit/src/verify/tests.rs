@@ -239,6 +239,17 @@ fn a_part_verifies_behind_a_trusted_head_or_where_it_is_told_to_begin() {
     part.entries.remove(0);
     let at = verify_from(&part, Start::At { sequence: 7 }, ring.clone(), Unsealed::Allow).unwrap();
     assert_eq!((at.first, at.last, at.root), (7, 12, None));
+    let middle = ChainHead {
+        chain_id: CHAIN.into(),
+        sequence: 6,
+        hash: canonical::hash(&whole.entries[5]),
+    };
+    let behind = Start::After {
+        head: middle,
+        tree: None,
+    };
+    let verified = verify_from(&part, behind, ring.clone(), Unsealed::Allow).unwrap();
+    assert_eq!((verified.first, verified.last, verified.root), (7, 12, None));
     let refused = verify_from(&part, after, ring.clone(), Unsealed::Allow);
     assert_eq!(
         refused,
@@ -275,6 +286,30 @@ fn only_a_linked_range_is_sealed_and_a_stored_seal_reads_back_the_same() {
     assert!(matches!(seal(&a(), &[]), Err(Error::NotARange { .. })));
     let stored = minicbor::to_vec(&chain.seals[0]).unwrap();
     assert_eq!(minicbor::decode::<Seal>(&stored).unwrap(), chain.seals[0]);
+}
+
+#[test]
+fn nothing_to_verify_is_no_proof() {
+    let head = ChainHead {
+        chain_id: CHAIN.into(),
+        sequence: 5,
+        hash: [0; 32],
+    };
+    let starts = [
+        (Start::Genesis, 1),
+        (Start::After { head, tree: None }, 6),
+        (Start::At { sequence: 7 }, 7),
+    ];
+    for (start, sequence) in starts {
+        let refused = Verifier::new(start, trusted()).finish(Unsealed::Allow);
+        assert_eq!(
+            refused,
+            Err(Broken {
+                sequence,
+                what: Error::Empty
+            })
+        );
+    }
 }
 
 mod tampering;

@@ -278,6 +278,11 @@ fn relinking_without_the_key_is_caught_by_the_chain_signature_alone() {
 #[test]
 fn truncation_and_rollback_show_against_a_checkpoint_kept_elsewhere() {
     let kept = checkpoint_of(&chain().entries, &c());
+    let resigned = |mut checkpoint: Checkpoint| {
+        checkpoint.signatures.clear();
+        checkpoint.sign(&c());
+        checkpoint
+    };
     let stranger = Signer::from_seed(&[9; 32]);
     type Tamper = fn(&mut Chain);
     let rows: &[(&str, Tamper, Checkpoint, u64, Error)] = &[
@@ -301,22 +306,34 @@ fn truncation_and_rollback_show_against_a_checkpoint_kept_elsewhere() {
         (
             "checkpoint of an earlier size",
             |_| {},
-            Checkpoint {
+            resigned(Checkpoint {
                 size: 11,
                 ..kept.clone()
-            },
+            }),
             11,
             Error::CheckpointHead { size: 11 },
         ),
         (
             "other root",
             |_| {},
-            Checkpoint {
+            resigned(Checkpoint {
                 root: [0; 32],
+                ..kept.clone()
+            }),
+            12,
+            Error::CheckpointRoot { size: 12 },
+        ),
+        (
+            "checkpoint changed",
+            |_| {},
+            Checkpoint {
+                head: [0; 32],
                 ..kept.clone()
             },
             12,
-            Error::CheckpointRoot { size: 12 },
+            Error::CheckpointSignature {
+                key_id: c().key_id().to_owned(),
+            },
         ),
         (
             "other chain",
