@@ -143,15 +143,30 @@ fn decide_fixture(fixture: &Value<'_>) -> Decision {
             initial: money(state, "budget_initial_usd"),
             available: money(state, "budget_remaining_usd"),
         }),
-        budget_enforced: money(config, "budget_usd") > NanoUsd::ZERO,
+        budget_enforced: is_budget_on(field(config, "budget_usd")),
         estimate: money(call, "estimated_cost_usd"),
-        max_repeat: field(config, "max_repeat_calls").and_then(count),
+        max_repeat: limit(field(config, "max_repeat_calls")),
         repeats: counted.unwrap_or_default(),
         same_tool: counted.is_some() && text_field(state, "last_tool_name") == tool,
         hitl: read_hitl(config),
         opaque: is_opaque(params, Looking::OneListLevel),
         ..Facts::core()
     })
+}
+
+/// R5: a budget is on above 0; one of another type is on as well, and then most likely empty.
+fn is_budget_on(budget: Option<&Value<'_>>) -> bool {
+    match budget {
+        Some(Value::Number(text)) => billionths(text).is_some_and(|budget| budget > NanoUsd::ZERO),
+        Some(other) => is_truthy(other),
+        None => false,
+    }
+}
+
+/// R6: a limit is unset by null; one of another type allows nothing.
+fn limit(value: Option<&Value<'_>>) -> Option<u32> {
+    let value = value.filter(|value| **value != Value::Null)?;
+    Some(count(value).unwrap_or_default())
 }
 
 /// R1 as the fixture format has it.
@@ -258,13 +273,13 @@ fn money(object: Option<&Value<'_>>, key: &str) -> NanoUsd {
     }
 }
 
-/// Reads a counter or a limit; below 0 counts as 0, above `u32` as its last value.
+/// Reads a counter or a limit in whole numbers, rounded down; below 0 counts as 0.
 fn count(value: &Value<'_>) -> Option<u32> {
     match value {
-        Value::Number(text) => match text.parse::<i64>() {
-            Ok(number) => Some(u32::try_from(number.max(0)).unwrap_or(u32::MAX)),
-            Err(_) => None,
-        },
+        Value::Number(text) => {
+            let whole = billionths(text)?.nanos().max(0) / i64::from(PerBillion::ONE.parts());
+            Some(u32::try_from(whole).unwrap_or(u32::MAX))
+        }
         _ => None,
     }
 }

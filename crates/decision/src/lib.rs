@@ -26,7 +26,9 @@ pub mod verdict;
 
 pub use decide::{Decision, Rule, decide};
 pub use digest::Digest;
-pub use facts::{BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition};
+pub use facts::{
+    BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition,
+};
 pub use id::{AgentId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
 pub use money::{NanoUsd, PerBillion};
 pub use time::{DurationNs, Timestamp};

@@ -173,7 +173,25 @@ fn mistyped_fixtures_are_decided_and_never_loosened() {
         ),
         // A budget that is on without a balance is empty.
         (r#"{"config":{"budget_usd":1}}"#, Deny, "budget_exhausted"),
-        (r#"{"config":{"budget_usd":"1"}}"#, Allow, "within_thresholds"),
+        (r#"{"config":{"budget_usd":"1"}}"#, Deny, "budget_exhausted"),
+        (r#"{"config":{"budget_usd":-1}}"#, Allow, "within_thresholds"),
+        // A repeat limit of the wrong type allows nothing; one with a fraction is rounded down.
+        (
+            r#"{"config":{"max_repeat_calls":"3"},"state":{"repeat_counts":{"a":0},"last_tool_name":"a"},"call":{"tool_name":"a"}}"#,
+            Deny,
+            "max_repeat_exceeded",
+        ),
+        (
+            r#"{"config":{"max_repeat_calls":2.0},"state":{"repeat_counts":{"a":2},"last_tool_name":"a"},"call":{"tool_name":"a"}}"#,
+            Deny,
+            "max_repeat_exceeded",
+        ),
+        // A tool without a counter has not repeated, even at a limit of 0.
+        (
+            r#"{"config":{"max_repeat_calls":0},"state":{"repeat_counts":{},"last_tool_name":"a"},"call":{"tool_name":"a"}}"#,
+            Allow,
+            "within_thresholds",
+        ),
         // Any value may stand for a nonce; null stands for none.
         (
             r#"{"state":{"seen_nonces":["a"]},"call":{"nonce":"a"}}"#,
