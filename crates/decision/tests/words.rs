@@ -98,7 +98,8 @@ fn ratios_are_compared_without_rounding() {
 #[test]
 fn names_are_checked_where_they_enter() {
     let long = |length| "a".repeat(length);
-    let rows: [(&str, fn(&str) -> bool, Vec<String>, Vec<String>); 7] = [
+    type Row = (&'static str, fn(&str) -> bool, Vec<String>, Vec<String>);
+    let rows: [Row; 7] = [
         (
             "organization",
             |t| OrganizationId::parse(t).is_ok(),
