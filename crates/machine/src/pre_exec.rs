@@ -32,7 +32,7 @@ pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> R
     }
     match replay::earlier_call(turn, call)? {
         Earlier::Refused(refusal) => return Ok(Reply::Refused(refusal)),
-        Earlier::Call(earlier) => return replay::answer_again(turn, session, call, earlier),
+        Earlier::Call(earlier) => return replay::answer_again(turn, session, call, *earlier),
         Earlier::None => {}
     }
     if let Err(refusal) = number_in_window(&session, call.call_number) {

@@ -17,7 +17,7 @@ use crate::table::{
 /// What the retry table knows of a call that comes in.
 pub(crate) enum Earlier {
     None,
-    Call(Call),
+    Call(Box<Call>),
     Refused(Refusal),
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn earlier_call<R: Rows>(
             }
             let key = Key::Call(call.session.clone(), number);
             let call = turn.rows.call(&call.session, number)?.ok_or(Fault::Missing(key))?;
-            return Ok(Earlier::Call(*call));
+            return Ok(Earlier::Call(call));
         }
     }
     let Some(earlier) = turn.rows.call(&call.session, call.call_number)? else { return Ok(Earlier::None) };
@@ -51,7 +51,7 @@ pub(crate) fn earlier_call<R: Rows>(
     Ok(match earlier.phase {
         // No retry service without a request id; only a call that waits for a human is known again.
         Phase::Waiting | Phase::Cancelled if earlier.digest == call.digest && earlier.tool == call.tool => {
-            Earlier::Call(*earlier)
+            Earlier::Call(earlier)
         }
         Phase::Waiting | Phase::Cancelled | Phase::Denied | Phase::Held | Phase::Settled { .. } | Phase::Expired(_) => {
             Earlier::None

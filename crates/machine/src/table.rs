@@ -409,6 +409,7 @@ pub const CALL_WINDOW: u64 = 4_096;
 pub const CALL_JUMP_MAX: u64 = 1_000_000;
 
 /// One changed row.
+#[expect(clippy::large_enum_variant, reason = "short-lived, nearly always a `Put`, and written at once")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Put(Key, Row),
