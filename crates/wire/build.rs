@@ -15,7 +15,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={}", root.display());
     let descriptors = protox::compile(FILES, [&root])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(out.join("descriptors.binpb"), protox::prost::Message::encode_to_vec(&descriptors))?;
-    tonic_prost_build::configure().bytes(".haltgate.peer").compile_fds(descriptors)?;
+    std::fs::write(
+        out.join("descriptors.binpb"),
+        protox::prost::Message::encode_to_vec(&descriptors),
+    )?;
+    tonic_prost_build::configure()
+        .bytes(".haltgate.peer")
+        .compile_fds(descriptors)?;
     Ok(())
 }

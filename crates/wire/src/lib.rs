@@ -1,10 +1,29 @@
-//! The only place that knows protobuf. A message becomes a domain type or an `Invalid`, once; nothing
+//! The only place that knows protobuf. A message becomes a domain type or an [`Invalid`], once; nothing
 //! behind this crate sees a generated type.
 //!
 //! ```text
-//!   gRPC ──► proto::shackle::v1 ──► guard  ──► machine::Command        machine::Reply ──► guard ──► gRPC
-//!        ──► proto::haltgate::admin::v1 ──► admin ──► …
-//!        ──► proto::haltgate::audit::v1 ◄── audit ◄── audit::Entry
+//!   gRPC ──► proto::shackle::v1 ──► guard ──► machine::Command        machine::Reply ──► guard ──► gRPC
+//!        ──► proto::haltgate::admin::v1 ──► admin ──► …               rows ──► session, admin ──►
+//!        ──► proto::haltgate::audit::v1 ◄─► audit ◄─► audit::Entry, Seal, PublicKey
+//!
+//!   Invalid, Refusal ──► error::Failure ◄─► tonic::Status with `haltgate-error-bin`
 //! ```
+//!
+//! Doubles stop in [`money`]. What a retry must agree with is worked out here too, over the fields as they
+//! were read.
 
+pub mod admin;
+pub mod audit;
+pub mod error;
+pub mod guard;
+pub mod guard_config;
+pub mod invalid;
+pub mod money;
+pub mod page;
+mod payload;
 pub mod proto;
+pub mod session;
+pub mod version;
+
+pub use error::{Code, Failure, Leader};
+pub use invalid::Invalid;
