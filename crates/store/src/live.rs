@@ -1,0 +1,145 @@
+use std::sync::{Arc, PoisonError, RwLock};
+
+use decision::Timestamp;
+use machine::Event;
+use machine::table::{Fault, Read as _, Rows};
+use tokio::sync::{broadcast, watch};
+
+use crate::config::{LogId, StoredMembership};
+use crate::disk::{Disk, DiskError, Read, Space};
+use crate::error::StoreError;
+use crate::guarded::Guarded;
+use crate::keys;
+use crate::record;
+
+/// The state in use: which disk it is on, how far it is applied, and who is told.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// Replaced as a whole when a snapshot is installed.
+    disk: RwLock<Arc<dyn Disk>>,
+    applied: Guarded<Applied>,
+    progress: watch::Sender<Progress>,
+    events: broadcast::Sender<Arc<Vec<Event>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Applied {
+    to: Option<LogId>,
+    /// As far as it survives power loss.
+    durable: Option<LogId>,
+}
+
+/// How far the state is; published after every run of entries, and after a snapshot was installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// The log index applied last; 0 before any.
+    pub applied_index: u64,
+    pub halt_epoch: u64,
+    /// The sequence of the newest audit entry; 0 before the first.
+    pub head_sequence: u64,
+    pub head_hash: [u8; 32],
+    pub log_time: Timestamp,
+}
+
+/// Event lists a slow watcher may lag behind before it misses some and must read the state again.
+const EVENTS_WAITING_MAX: usize = 1024;
+
+impl Live {
+    pub fn over(disk: Arc<dyn Disk>, applied: Option<LogId>, progress: Progress) -> Self {
+        Self {
+            disk: RwLock::new(disk),
+            applied: Guarded::new(Applied {
+                to: applied,
+                durable: None,
+            }),
+            progress: watch::Sender::new(progress),
+            events: broadcast::Sender::new(EVENTS_WAITING_MAX),
+        }
+    }
+
+    pub fn disk(&self) -> Arc<dyn Disk> {
+        Arc::clone(&self.disk.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts another disk in the place of this one; gives the old one.
+    pub fn replace(&self, disk: Arc<dyn Disk>, applied: Option<LogId>, progress: Progress) -> Arc<dyn Disk> {
+        let mut slot = self.disk.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *slot, disk);
+        *self.applied.lock() = Applied {
+            to: applied,
+            durable: applied,
+        };
+        self.progress.send_replace(progress);
+        old
+    }
+
+    /// Makes all that was applied durable.
+    pub fn flush(&self) -> Result<(), DiskError> {
+        // Held over the flush, so that the disk is not replaced under it.
+        let disk = self.disk.read().unwrap_or_else(PoisonError::into_inner);
+        let to = self.applied.lock().to;
+        disk.flush()?;
+        let mut applied = self.applied.lock();
+        applied.durable = applied.durable.max(to);
+        Ok(())
+    }
+
+    /// How far the state is durable, as far as is known without a flush.
+    pub fn durable(&self) -> Option<LogId> {
+        self.applied.lock().durable
+    }
+
+    /// Tells everyone what a run of entries did, after its write.
+    pub fn publish(&self, to: Option<LogId>, progress: Progress, events: Vec<Event>) {
+        self.applied.lock().to = to;
+        self.progress.send_replace(progress);
+        if !events.is_empty() {
+            // Without receivers there is nobody to tell.
+            let _ = self.events.send(Arc::new(events));
+        }
+    }
+
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    pub fn events(&self) -> broadcast::Receiver<Arc<Vec<Event>>> {
+        self.events.subscribe()
+    }
+}
+
+impl Progress {
+    /// Reads it from the rows as they are at this index.
+    pub fn of(rows: &impl Rows, applied: Option<LogId>) -> Result<Self, Fault> {
+        let mut progress = Self {
+            applied_index: applied.map_or(0, |id| id.index),
+            ..Self::default()
+        };
+        if let Some(cluster) = rows.cluster()? {
+            progress.halt_epoch = cluster.halt_epoch;
+            progress.log_time = cluster.now;
+        }
+        if let Some(chain) = rows.chain()? {
+            progress.head_sequence = chain.head.sequence;
+            progress.head_hash = chain.head.hash;
+        }
+        Ok(progress)
+    }
+}
+
+/// Reads the applied log id and the membership from one view.
+pub(crate) fn read_meta(view: &dyn Read) -> Result<(Option<LogId>, StoredMembership), StoreError> {
+    let damaged = |what: &str| {
+        let what = what.to_owned();
+        move |error: String| StoreError::Damaged(format!("{what}: {error}"))
+    };
+    let applied = match view.get(Space::StateMeta, keys::APPLIED)? {
+        Some(bytes) => Some(record::decode_log_id(&bytes).map_err(damaged("the applied log id"))?),
+        None => None,
+    };
+    let membership = match view.get(Space::StateMeta, keys::MEMBERSHIP)? {
+        Some(bytes) => record::decode_membership(&bytes).map_err(damaged("the membership"))?,
+        None => StoredMembership::default(),
+    };
+    Ok((applied, membership))
+}

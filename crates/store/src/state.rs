@@ -1,0 +1,230 @@
+//! The replicated state: applies committed entries, a run of them as one write.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use machine::table::Working;
+use machine::{Event, Position};
+use openraft::EntryPayload;
+use openraft::base::OptionalSend;
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
+use tokio::sync::Semaphore;
+
+use crate::config::{Answers, Entry, LogId, Payload, Raft, Snapshot, SnapshotMeta, StoredMembership};
+use crate::disk::{Durability, Op, Space};
+use crate::error::StoreError;
+use crate::home::Home;
+use crate::keys;
+use crate::live::{Live, Progress, read_meta};
+use crate::record;
+use crate::rows::RowCache;
+use crate::snapshot::{self, SnapshotBuilder, SnapshotData, Stage};
+use crate::tail;
+use crate::work::Work;
+
+/// The state machine as openraft drives it.
+pub struct StateMachine {
+    // Dropped in this order: the database closes, the directory is unlocked.
+    rows: RowCache,
+    live: Arc<Live>,
+    home: Arc<dyn Home>,
+    rows_max: usize,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    building: Arc<Semaphore>,
+    work: Work,
+    stop_install_at: Option<Stage>,
+}
+
+/// Entries of one run, written as one: a long run answers late, a short one writes often.
+const RUN_ENTRIES_MAX: usize = 64;
+/// Bytes of entries after which a run ends: some 2,000 commands, 40 ms of apply.
+const RUN_BYTES_MAX: usize = 512 << 10;
+
+impl StateMachine {
+    pub(crate) fn open(
+        live: Arc<Live>,
+        home: Arc<dyn Home>,
+        work: Work,
+        rows_max: usize,
+        stop_install_at: Option<Stage>,
+    ) -> Result<Self, StoreError> {
+        let disk = live.disk();
+        let (applied, membership) = read_meta(disk.view().as_ref())?;
+        Ok(Self {
+            rows: RowCache::over(disk, rows_max),
+            rows_max,
+            live,
+            home,
+            applied,
+            membership,
+            building: Arc::new(Semaphore::new(1)),
+            work,
+            stop_install_at,
+        })
+    }
+
+    /// Applies a run of entries: one write, then all answers, then the news.
+    fn apply_run(&mut self, run: Vec<EntryResponder<Raft>>) -> Result<(), io::Error> {
+        let mut working = Working::over(&self.rows);
+        let mut applied = self.applied;
+        let mut membership = None;
+        let mut ops = Vec::new();
+        let mut events: Vec<Event> = Vec::new();
+        let mut answers: Vec<(ApplyResponder<Raft>, Answers)> = Vec::new();
+        for (entry, responder) in run {
+            let Entry { log_id, payload } = entry;
+            if applied.is_some_and(|applied| applied.index >= log_id.index) {
+                return Err(io::Error::other(format!("log entry {log_id} was applied before")));
+            }
+            let mut answer = Answers::default();
+            match payload {
+                EntryPayload::Blank => {}
+                EntryPayload::Normal(payload) => {
+                    let done = apply_payload(&mut working, &log_id, &payload)?;
+                    answer.replies = done.replies;
+                    events.extend(done.events);
+                    ops.extend(done.entries.iter().map(|entry| {
+                        let key = keys::number(entry.sequence).to_vec();
+                        Op::Put(Space::Audit, key, machine::table::bytes(entry))
+                    }));
+                }
+                EntryPayload::Membership(changed) => {
+                    membership = Some(StoredMembership::new(Some(log_id), changed));
+                }
+            }
+            applied = Some(log_id);
+            answers.extend(responder.map(|responder| (responder, answer)));
+        }
+        let changes = working.into_changes();
+        ops.extend(RowCache::ops(&changes));
+        if let Some(applied) = &applied {
+            ops.push(Op::Put(
+                Space::StateMeta,
+                keys::APPLIED.to_vec(),
+                record::encode_log_id(applied),
+            ));
+        }
+        if let Some(membership) = &membership {
+            let bytes = record::encode_membership(membership);
+            ops.push(Op::Put(Space::StateMeta, keys::MEMBERSHIP.to_vec(), bytes));
+        }
+        // Unsynced: the synced log brings the state forward again, and is not purged beyond what is durable.
+        self.live.disk().write(&ops, Durability::Unsynced)?;
+        self.rows.take_in(changes);
+        self.applied = applied;
+        if let Some(membership) = membership {
+            self.membership = membership;
+        }
+        for (responder, answer) in answers {
+            responder.send(answer);
+        }
+        let progress = Progress::of(&self.rows, applied).map_err(io::Error::other)?;
+        self.live.publish(applied, progress, events);
+        Ok(())
+    }
+
+    async fn install(&mut self, data: SnapshotData) -> Result<(), StoreError> {
+        let (home, stop_at) = (Arc::clone(&self.home), self.stop_install_at);
+        let info = data.info().clone();
+        let installed = self
+            .work
+            .run(move || snapshot::install(home.as_ref(), &data, stop_at))
+            .await
+            .map_err(StoreError::file("installing a snapshot"))?;
+        let disk = installed?;
+        self.rows = RowCache::over(Arc::clone(&disk), self.rows_max);
+        self.applied = info.applied;
+        self.membership = info.membership;
+        let progress =
+            Progress::of(&self.rows, info.applied).map_err(|fault| StoreError::Damaged(fault.to_string()))?;
+        let old = self.live.replace(disk, info.applied, progress);
+        // Its directory goes when its last reader does.
+        old.retire();
+        Ok(())
+    }
+}
+
+impl RaftStateMachine<Raft> for StateMachine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<Raft>, io::Error>> + Unpin + OptionalSend,
+    {
+        loop {
+            let mut run = Vec::new();
+            let mut bytes = 0_usize;
+            while run.len() < RUN_ENTRIES_MAX && bytes < RUN_BYTES_MAX {
+                let Some(next) = entries.next().await else { break };
+                let next = next?;
+                bytes = bytes.saturating_add(tail::size(&next.0));
+                run.push(next);
+            }
+            if run.is_empty() {
+                return Ok(());
+            }
+            self.apply_run(run)?;
+            // Heartbeats are due while a long range is applied.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        let building = Arc::clone(&self.building);
+        let permit = if force {
+            // Only closing a semaphore makes this fail, and this one is not closed.
+            building.acquire_owned().await.ok()?
+        } else {
+            building.try_acquire_owned().ok()?
+        };
+        Some(snapshot::build(&self.live, &self.home, permit, self.work).await)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        self.try_create_snapshot_builder(true).await.unwrap_or_default()
+    }
+
+    async fn install_snapshot(&mut self, _meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
+        Ok(self.install(data).await?)
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        Ok(self.home.snapshot().map(|data| Snapshot {
+            meta: data.info().meta(),
+            snapshot: data,
+        }))
+    }
+}
+
+fn apply_payload(
+    rows: &mut Working<'_, RowCache>,
+    log_id: &LogId,
+    payload: &Payload,
+) -> Result<machine::Applied, io::Error> {
+    let LogId { leader_id, index } = log_id;
+    let batch = payload
+        .decode()
+        .map_err(|error| io::Error::other(StoreError::Damaged(format!("log entry {index}: {error}"))))?;
+    let at = Position {
+        term: leader_id.term,
+        index: *index,
+    };
+    machine::apply(rows, at, &batch)
+        .map_err(|fault| io::Error::other(StoreError::Damaged(format!("log entry {index}: {fault}"))))
+}
+
+impl fmt::Debug for StateMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateMachine")
+            .field("applied", &self.applied)
+            .finish_non_exhaustive()
+    }
+}
