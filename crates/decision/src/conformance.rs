@@ -3,6 +3,8 @@
 //! Fixtures may lack fields or carry the wrong type on purpose. What the reference coerces is coerced
 //! here and nowhere else: the edge refuses it.
 
+use std::fmt;
+
 use crate::decide::{Decision, decide};
 use crate::digest::Digest;
 use crate::facts::{BudgetFacts, Facts, HitlRule, HumanDecision, Terminal, Transition};
@@ -16,13 +18,19 @@ const FILE_DEPTH_MAX: u32 = 256;
 /// Marks, in a fixture, arguments that JSON cannot write.
 const NONCANONICAL_MARKER: &str = "__noncanonical__";
 
-/// Runs a file with `fixtures`, or one fixture on its own.
+/// Runs a file with `fixtures`, one fixture on its own, or JSON lines of fixtures.
 pub fn run_file(text: &[u8]) -> Result<Vec<Outcome>, InvalidJson> {
-    let file = Value::parse(text, FILE_DEPTH_MAX)?;
-    Ok(match file.field("fixtures").and_then(Value::as_array) {
-        Some(fixtures) => fixtures.iter().map(run).collect(),
-        None => vec![run(&file)],
-    })
+    match Value::parse(text, FILE_DEPTH_MAX) {
+        Ok(file) => Ok(match file.field("fixtures").and_then(Value::as_array) {
+            Some(fixtures) => fixtures.iter().map(run).collect(),
+            None => vec![run(&file)],
+        }),
+        Err(_not_one_value) => text
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.trim_ascii().is_empty())
+            .map(|line| Value::parse(line, FILE_DEPTH_MAX).map(|fixture| run(&fixture)))
+            .collect(),
+    }
 }
 
 /// Decides one fixture and compares what it expects.
@@ -63,6 +71,41 @@ impl Outcome {
             && !expectations
                 .iter()
                 .any(|check| matches!(check, Check::Differs { .. }))
+    }
+}
+
+/// Writes `ok NAME: VERDICT reason`, or `FAILED NAME:` and what differs.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.name.is_empty() {
+            "vector"
+        } else {
+            &self.name
+        };
+        if self.passed() {
+            return write!(
+                f,
+                "ok {name}: {} {}",
+                self.decision.verdict,
+                self.decision.reason.word()
+            );
+        }
+        write!(f, "FAILED {name}:")?;
+        let checks = [
+            ("verdict", &self.verdict),
+            ("reason", &self.reason),
+            ("canonical_hash", &self.canonical_hash),
+            ("vector_hash", &self.vector_hash),
+        ];
+        for (what, check) in checks {
+            if let Check::Differs { expected, computed } = check {
+                write!(f, " {what} is {computed}, expected {expected};")?;
+            }
+        }
+        match self.verdict {
+            Check::Absent => f.write_str(" no expected_verdict"),
+            Check::Equal | Check::Differs { .. } => Ok(()),
+        }
     }
 }
 

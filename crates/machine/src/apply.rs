@@ -45,7 +45,10 @@ pub struct Applied {
 /// A `Fault` is never about the commands: the rows are broken or unreadable, and the node must stop.
 pub fn apply<R: Rows>(rows: &mut Working<'_, R>, at: Position, batch: &Batch) -> Result<Applied, Fault> {
     if batch.version > VERSION {
-        return Err(Fault::Version { needs: batch.version, has: VERSION });
+        return Err(Fault::Version {
+            needs: batch.version,
+            has: VERSION,
+        });
     }
     let mut applied = Applied::default();
     for (ordinal, command) in batch.commands.iter().enumerate() {
@@ -82,14 +85,25 @@ impl<'w, 'b, R: Rows> Turn<'w, 'b, R> {
         batch: &Batch,
         ordinal: u64,
     ) -> Result<Option<Self>, Fault> {
-        let Some(mut cluster) = rows.cluster()? else { return Ok(None) };
+        let Some(mut cluster) = rows.cluster()? else {
+            return Ok(None);
+        };
         let chain = rows.chain()?.ok_or(Fault::Missing(Key::Chain))?;
         // INVARIANT: log time never runs backwards, whatever the proposers' clocks do.
         cluster.now = cluster.now.max(batch.proposed);
         let mut seed = batch.seed.to_vec();
         seed.extend_from_slice(&ordinal.to_be_bytes());
         let seed = Digest::of(&seed);
-        Ok(Some(Self { rows, cluster, chain, at, seed, minted: 0, entries: Vec::new(), events: Vec::new() }))
+        Ok(Some(Self {
+            rows,
+            cluster,
+            chain,
+            at,
+            seed,
+            minted: 0,
+            entries: Vec::new(),
+            events: Vec::new(),
+        }))
     }
 
     /// One match: every write there is, and who carries it out.
@@ -187,7 +201,10 @@ impl<'w, 'b, R: Rows> Turn<'w, 'b, R> {
             ))));
         }
         let keys = self.rows.keys()?.unwrap_or_default();
-        if let Err(broken) = seal.check_shape().and_then(|()| keys.signing(&seal.key_id, seal.to).map(|_| ())) {
+        if let Err(broken) = seal
+            .check_shape()
+            .and_then(|()| keys.signing(&seal.key_id, seal.to).map(|_| ()))
+        {
             return Ok(Reply::Refused(Refusal::Invalid(broken.to_string())));
         }
         self.chain.sealed_to = seal.to;
@@ -216,8 +233,16 @@ fn init<R: Rows>(
     command: &Command,
     applied: &mut Applied,
 ) -> Result<Reply, Fault> {
-    let Command::Init(init) = command else { return Ok(Reply::Refused(Refusal::NotInitialized)) };
-    let Init { chain_id, by, default_guard, unfunded_organizations, fixtures } = init;
+    let Command::Init(init) = command else {
+        return Ok(Reply::Refused(Refusal::NotInitialized));
+    };
+    let Init {
+        chain_id,
+        by,
+        default_guard,
+        unfunded_organizations,
+        fixtures,
+    } = init;
     rows.put(
         Key::Cluster,
         Row::Cluster(Cluster {

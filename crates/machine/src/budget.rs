@@ -33,7 +33,12 @@ impl Path {
         let organization = AccountId::Organization(session.organization.clone());
         let agent = AccountId::Agent(session.organization.clone(), session.agent.clone());
         let session_account = AccountId::Session(call.session.clone());
-        let mut path = Self { accounts: Vec::with_capacity(3), own: None, denied: None, organization_exceeded: false };
+        let mut path = Self {
+            accounts: Vec::with_capacity(3),
+            own: None,
+            denied: None,
+            organization_exceeded: false,
+        };
         for id in [session_account, agent, organization] {
             let account = turn.rows.account(&id)?;
             let is_own = id == own_id;
@@ -68,7 +73,9 @@ impl Path {
 
     /// The account R5 is about.
     pub fn own(&self) -> Option<&Account> {
-        self.own.and_then(|place| self.accounts.get(place)).map(|(_, account)| account)
+        self.own
+            .and_then(|place| self.accounts.get(place))
+            .map(|(_, account)| account)
     }
 
     pub fn own_available(&self) -> Option<NanoUsd> {
@@ -125,7 +132,8 @@ pub(crate) fn hold<R: Rows>(
         unsettled: guard.unsettled,
         at_least: guard.settle_at_least_hold,
     };
-    turn.rows.put(Key::Hold(call.session.clone(), call.call_number), Row::Hold(hold));
+    turn.rows
+        .put(Key::Hold(call.session.clone(), call.call_number), Row::Hold(hold));
     let work = DueWork::HoldExpiry(call.session.clone(), call.call_number);
     turn.rows.put(Key::Due(expires_at, work), Row::Mark);
 }
@@ -154,13 +162,20 @@ pub(crate) fn settle<R: Rows>(
     let mut moved = Vec::with_capacity(hold.accounts.len());
     for id in &hold.accounts {
         let key = Key::Account(id.clone());
-        let mut account = turn.rows.account(id)?.ok_or_else(|| Fault::Missing(key.clone()))?;
-        let Some(spent) = account.spent.checked_add(charge) else { return Ok(Err(Overflow)) };
+        let mut account = turn
+            .rows
+            .account(id)?
+            .ok_or_else(|| Fault::Missing(key.clone()))?;
+        let Some(spent) = account.spent.checked_add(charge) else {
+            return Ok(Err(Overflow));
+        };
         account.spent = spent;
         account.held = account.held.saturating_sub(freed);
         moved.push((key, account));
     }
-    let Some(charged) = hold.charged.checked_add(charge) else { return Ok(Err(Overflow)) };
+    let Some(charged) = hold.charged.checked_add(charge) else {
+        return Ok(Err(Overflow));
+    };
     hold.charged = charged;
     hold.open = hold.open.saturating_sub(freed);
     for (key, account) in moved {
@@ -187,34 +202,62 @@ pub(crate) fn open_own<R: Rows>(
     let Some(budget) = guard.budget else { return Ok(()) };
     let account = own_account(guard, id, session);
     if turn.rows.account(&account)?.is_none() {
-        turn.rows.put(Key::Account(account), Row::Account(Account::opened(Limit::Amount(budget))));
+        turn.rows.put(
+            Key::Account(account),
+            Row::Account(Account::opened(Limit::Amount(budget))),
+        );
     }
     Ok(())
 }
 
 pub(crate) fn set<R: Rows>(turn: &mut Turn<'_, '_, R>, set: &SetBudget) -> Result<Reply, Fault> {
-    change(turn, &set.by, &set.account, &set.request, Kind::BudgetSet, |account| {
-        let account = account.copied().unwrap_or(Account::opened(set.limit));
-        Ok(Account { limit: set.limit, ..account })
-    })
+    change(
+        turn,
+        &set.by,
+        &set.account,
+        &set.request,
+        Kind::BudgetSet,
+        |account| {
+            let account = account.copied().unwrap_or(Account::opened(set.limit));
+            Ok(Account {
+                limit: set.limit,
+                ..account
+            })
+        },
+    )
 }
 
 pub(crate) fn grant<R: Rows>(turn: &mut Turn<'_, '_, R>, grant: &GrantBudget) -> Result<Reply, Fault> {
-    change(turn, &grant.by, &grant.account, &grant.request, Kind::BudgetGranted, |account| {
-        let Some(account) = account else {
-            return Err(Refusal::NotFound(format!("{} has no account: set its budget first", grant.account)));
-        };
-        match account.limit {
-            Limit::Amount(amount) => match amount.checked_add(grant.amount) {
-                Some(sum) => Ok(Account { limit: Limit::Amount(sum), ..*account }),
-                None => Err(Refusal::Invalid("the grants of this account would not fit".to_owned())),
-            },
-            Limit::Suspended | Limit::Unlimited => Err(Refusal::Precondition(format!(
-                "{} is suspended or unlimited: set its budget to an amount first",
-                grant.account
-            ))),
-        }
-    })
+    change(
+        turn,
+        &grant.by,
+        &grant.account,
+        &grant.request,
+        Kind::BudgetGranted,
+        |account| {
+            let Some(account) = account else {
+                return Err(Refusal::NotFound(format!(
+                    "{} has no account: set its budget first",
+                    grant.account
+                )));
+            };
+            match account.limit {
+                Limit::Amount(amount) => match amount.checked_add(grant.amount) {
+                    Some(sum) => Ok(Account {
+                        limit: Limit::Amount(sum),
+                        ..*account
+                    }),
+                    None => Err(Refusal::Invalid(
+                        "the grants of this account would not fit".to_owned(),
+                    )),
+                },
+                Limit::Suspended | Limit::Unlimited => Err(Refusal::Precondition(format!(
+                    "{} is suspended or unlimited: set its budget to an amount first",
+                    grant.account
+                ))),
+            }
+        },
+    )
 }
 
 /// One way for an operator to change an account: in reach, once, recorded.
@@ -249,7 +292,9 @@ fn change<R: Rows>(
     entry.operator_id.clone_from(&by.name);
     entry.organization_id = organization.as_str().to_owned();
     entry.request_id = request.id.as_str().to_owned();
-    entry.budget_before = before.and_then(|account| account.available()).unwrap_or(NanoUsd::ZERO);
+    entry.budget_before = before
+        .and_then(|account| account.available())
+        .unwrap_or(NanoUsd::ZERO);
     entry.budget_after = after.available().unwrap_or(NanoUsd::ZERO);
     entry.detail = match after.limit {
         Limit::Amount(amount) => format!("{id} {amount}"),

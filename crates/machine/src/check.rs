@@ -32,10 +32,15 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
                 );
                 let due = Key::Due(hold.expires_at, DueWork::HoldExpiry(id.clone(), *number));
                 if open != rows.contains_key(&due) {
-                    broken.push(format!("hold {id}/{number}: open is {open}, but its expiry is not armed alike"));
+                    broken.push(format!(
+                        "hold {id}/{number}: open is {open}, but its expiry is not armed alike"
+                    ));
                 }
                 if !open && hold.open != NanoUsd::ZERO {
-                    broken.push(format!("hold {id}/{number}: {} still held of a closed call", hold.open));
+                    broken.push(format!(
+                        "hold {id}/{number}: {} still held of a closed call",
+                        hold.open
+                    ));
                 }
             }
             (Key::Call(id, number), Row::Call(call)) => {
@@ -43,7 +48,10 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
                     broken.push(format!("call {id}/{number} is held without a hold"));
                 }
                 if call.answer.call_number != *number {
-                    broken.push(format!("call {id}/{number} answers for {}", call.answer.call_number));
+                    broken.push(format!(
+                        "call {id}/{number} answers for {}",
+                        call.answer.call_number
+                    ));
                 }
             }
             _ => {}
@@ -52,10 +60,16 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
     for (id, account) in accounts {
         let sum = held.remove(id).unwrap_or_default();
         if sum != account.held {
-            broken.push(format!("account {id}: held {} but its holds sum to {sum}", account.held));
+            broken.push(format!(
+                "account {id}: held {} but its holds sum to {sum}",
+                account.held
+            ));
         }
         if account.held.is_negative() || account.spent.is_negative() {
-            broken.push(format!("account {id}: below zero, spent {} held {}", account.spent, account.held));
+            broken.push(format!(
+                "account {id}: below zero, spent {} held {}",
+                account.spent, account.held
+            ));
         }
     }
     for (id, sum) in held.into_iter().filter(|(_, sum)| *sum != NanoUsd::ZERO) {
@@ -63,7 +77,9 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
     }
     for (id, session) in sessions {
         if session.waiting.is_some() && !matches!(session.status, SessionStatus::Paused) {
-            broken.push(format!("session {id}: a call waits, but the session is not paused"));
+            broken.push(format!(
+                "session {id}: a call waits, but the session is not paused"
+            ));
         }
         let index = Key::SessionOf(session.organization.clone(), session.agent.clone(), id.clone());
         if !rows.contains_key(&index) {

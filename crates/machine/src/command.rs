@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use audit::Seal;
-use decision::{
-    AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp, ToolName,
-};
+use decision::{AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp, ToolName};
 use minicbor::{Decode, Encode};
 
 use crate::guard::Guard;

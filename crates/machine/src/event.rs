@@ -7,16 +7,27 @@ use crate::scope::Scope;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A call was decided (not when an earlier answer was given again).
-    Decided { verdict: Verdict, reason: Reason },
+    Decided {
+        verdict: Verdict,
+        reason: Reason,
+    },
     /// An earlier answer was given again.
     Replayed,
     /// A hold was settled by its agent.
     Settled,
     /// A hold was settled by time or by the session's end.
     HoldExpired,
-    Tripped { session: SessionId },
-    Engaged { scope: Scope, epoch: u64 },
-    Released { scope: Scope, epoch: u64 },
+    Tripped {
+        session: SessionId,
+    },
+    Engaged {
+        scope: Scope,
+        epoch: u64,
+    },
+    Released {
+        scope: Scope,
+        epoch: u64,
+    },
     SessionOpened,
     SessionClosed,
 }

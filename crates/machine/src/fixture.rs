@@ -12,7 +12,9 @@ use crate::table::{Account, Fault, Key, Row, Rows, Trip};
 
 pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Result<Reply, Fault> {
     if !turn.cluster.fixtures {
-        return Ok(Reply::Refused(Refusal::Precondition("this cluster was not initialised for benchmarks".to_owned())));
+        return Ok(Reply::Refused(Refusal::Precondition(
+            "this cluster was not initialised for benchmarks".to_owned(),
+        )));
     }
     for load in &fixture.sessions {
         let mut session = opened(
@@ -26,8 +28,14 @@ pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Re
             at: turn.now(),
             call_number: 0,
         });
-        let account = Account { spent: load.spent, ..Account::opened(Limit::Amount(load.granted)) };
-        turn.rows.put(Key::Account(AccountId::Session(load.session.clone())), Row::Account(account));
+        let account = Account {
+            spent: load.spent,
+            ..Account::opened(Limit::Amount(load.granted))
+        };
+        turn.rows.put(
+            Key::Account(AccountId::Session(load.session.clone())),
+            Row::Account(account),
+        );
         for nonce in &load.nonces {
             see_nonce(turn, &load.session, *nonce)?;
         }

@@ -31,7 +31,9 @@ pub fn effective<R: Rows>(rows: &R, organization: &OrganizationId, agent: &Agent
 pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result<Reply, Fault> {
     let within = match &put.scope {
         GuardScope::Default => put.by.organization.is_none(),
-        GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => put.by.reaches(organization),
+        GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => {
+            put.by.reaches(organization)
+        }
     };
     if !within {
         return Ok(turn.refuse(&put.by, format!("guard {}", put.scope)));
@@ -41,7 +43,11 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
         return Ok(earlier);
     }
     let mut guard = put.guard.clone();
-    guard.version = turn.rows.guard(&put.scope)?.map_or(0, |earlier| earlier.version).saturating_add(1);
+    guard.version = turn
+        .rows
+        .guard(&put.scope)?
+        .map_or(0, |earlier| earlier.version)
+        .saturating_add(1);
 
     let mut entry = turn.entry(Kind::GuardPut);
     entry.operator_id.clone_from(&put.by.name);
@@ -49,7 +55,8 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
     entry.policy_digest = guard.digest().as_bytes().to_vec();
     entry.detail = format!("{} version {}", put.scope, guard.version);
     let sequence = turn.record(entry);
-    turn.rows.put(Key::Guard(put.scope.clone()), Row::Guard(guard.clone()));
+    turn.rows
+        .put(Key::Guard(put.scope.clone()), Row::Guard(guard.clone()));
     let reply = Reply::Guard(guard, turn.place(sequence));
     replay::remember(turn, requester, &put.request, &reply);
     Ok(reply)

@@ -12,9 +12,20 @@ use crate::scope::Scope;
 use crate::table::{Fault, HALT_HISTORY_MAX, Halt, HaltChange, Key, Read, Row, Rows, Session};
 
 /// The outermost engaged halt above a session, if any.
-pub(crate) fn above<R: Rows>(rows: &R, session: &Session, id: &SessionId) -> Result<Option<HaltScope>, Fault> {
-    for kind in [HaltScope::Global, HaltScope::Organization, HaltScope::Agent, HaltScope::Session] {
-        let Some(scope) = scope_of(&kind, session, id) else { continue };
+pub(crate) fn above<R: Rows>(
+    rows: &R,
+    session: &Session,
+    id: &SessionId,
+) -> Result<Option<HaltScope>, Fault> {
+    for kind in [
+        HaltScope::Global,
+        HaltScope::Organization,
+        HaltScope::Agent,
+        HaltScope::Session,
+    ] {
+        let Some(scope) = scope_of(&kind, session, id) else {
+            continue;
+        };
         if rows.halt(&scope)?.is_some_and(|halt| halt.engaged) {
             return Ok(Some(kind));
         }
@@ -77,8 +88,15 @@ pub(crate) fn engage<R: Rows>(turn: &mut Turn<'_, '_, R>, engage: &Engage) -> Re
         ticket => format!("{} epoch {epoch} ticket {ticket}", engage.scope),
     };
     let sequence = turn.record(entry);
-    turn.events.push(Event::Engaged { scope: engage.scope.clone(), epoch });
-    let reply = Reply::Halt(HaltReply { reason: halt.reason.clone(), engaged: true, place: turn.place(sequence) });
+    turn.events.push(Event::Engaged {
+        scope: engage.scope.clone(),
+        epoch,
+    });
+    let reply = Reply::Halt(HaltReply {
+        reason: halt.reason.clone(),
+        engaged: true,
+        place: turn.place(sequence),
+    });
     turn.rows.put(Key::Halt(engage.scope.clone()), Row::Halt(halt));
     replay::remember(turn, requester, &engage.request, &reply);
     Ok(reply)
@@ -94,7 +112,10 @@ pub(crate) fn release<R: Rows>(turn: &mut Turn<'_, '_, R>, release: &Release) ->
         return Ok(earlier);
     }
     let Some(mut halt) = turn.rows.halt(&release.scope)?.filter(|halt| halt.engaged) else {
-        return Ok(Reply::Refused(Refusal::NotFound(format!("{} is not halted", release.scope))));
+        return Ok(Reply::Refused(Refusal::NotFound(format!(
+            "{} is not halted",
+            release.scope
+        ))));
     };
     turn.cluster.halt_epoch = turn.cluster.halt_epoch.saturating_add(1);
     let epoch = turn.cluster.halt_epoch;
@@ -108,8 +129,15 @@ pub(crate) fn release<R: Rows>(turn: &mut Turn<'_, '_, R>, release: &Release) ->
     entry.request_id = release.request.id.as_str().to_owned();
     entry.detail = format!("{} epoch {epoch}", release.scope);
     let sequence = turn.record(entry);
-    turn.events.push(Event::Released { scope: release.scope.clone(), epoch });
-    let reply = Reply::Halt(HaltReply { reason: halt.reason.clone(), engaged: false, place: turn.place(sequence) });
+    turn.events.push(Event::Released {
+        scope: release.scope.clone(),
+        epoch,
+    });
+    let reply = Reply::Halt(HaltReply {
+        reason: halt.reason.clone(),
+        engaged: false,
+        place: turn.place(sequence),
+    });
     turn.rows.put(Key::Halt(release.scope.clone()), Row::Halt(halt));
     replay::remember(turn, requester, &release.request, &reply);
     Ok(reply)
@@ -130,7 +158,11 @@ fn admit<R: Rows>(turn: &mut Turn<'_, '_, R>, by: &Principal, scope: &Scope) -> 
             None => return Ok(Admitted::No(Reply::Refused(Refusal::SessionNotFound))),
         },
     };
-    Ok(if within { Admitted::Yes } else { Admitted::No(turn.refuse(by, scope.to_string())) })
+    Ok(if within {
+        Admitted::Yes
+    } else {
+        Admitted::No(turn.refuse(by, scope.to_string()))
+    })
 }
 
 fn remember_change<R: Rows>(

@@ -32,6 +32,7 @@ pub mod table;
 
 pub use apply::{Applied, Position, VERSION, apply};
 pub use command::{Batch, Command};
+pub use due::is_due;
 pub use event::Event;
 pub use guard::{BudgetScope, Guard, TripPolicy, Unsettled, Window};
 pub use guard_put::effective as effective_guard;

@@ -10,7 +10,8 @@ use crate::event::Event;
 use crate::replay;
 use crate::reply::{Refusal, Reply, Settled};
 use crate::table::{
-    Account, CALL_WINDOW, Call, DueWork, Fault, Hold, Key, Phase, Read, Requester, Row, Rows, Session, SessionStatus,
+    Account, CALL_WINDOW, Call, DueWork, Fault, Hold, Key, Phase, Read, Requester, Row, Rows, Session,
+    SessionStatus,
 };
 
 pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) -> Result<Reply, Fault> {
@@ -23,18 +24,25 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
     }
     if report.partial {
         let Some(request) = &report.request else {
-            return Ok(Reply::Refused(Refusal::Invalid("a partial settlement needs a request_id".to_owned())));
+            return Ok(Reply::Refused(Refusal::Invalid(
+                "a partial settlement needs a request_id".to_owned(),
+            )));
         };
         let by = Requester::Session(report.session.clone());
         if let Some(earlier) = replay::recall(turn, &by, request)? {
             return Ok(match earlier {
-                Reply::Settled(settled) => Reply::Settled(Settled { replayed: true, ..settled }),
+                Reply::Settled(settled) => Reply::Settled(Settled {
+                    replayed: true,
+                    ..settled
+                }),
                 other => other,
             });
         }
     }
     let number = report.call_number;
-    let Some(call) = turn.rows.call(&report.session, number)? else { return Ok(never_allowed(number)) };
+    let Some(call) = turn.rows.call(&report.session, number)? else {
+        return Ok(never_allowed(number));
+    };
     let (call, late) = match call.phase {
         Phase::Held => (*call, false),
         Phase::Expired(_) => (*call, true),
@@ -61,7 +69,10 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
     }
 
     let key = Key::Hold(report.session.clone(), number);
-    let mut hold = turn.rows.hold(&report.session, number)?.ok_or(Fault::Missing(key.clone()))?;
+    let mut hold = turn
+        .rows
+        .hold(&report.session, number)?
+        .ok_or(Fault::Missing(key.clone()))?;
     let before = own_available(turn, &hold)?;
     let settlement = match (report.partial, late) {
         (true, _) => Settle::Part(report.actual.unwrap_or(NanoUsd::ZERO)),
@@ -70,7 +81,9 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
         (false, true) => Settle::Close(late_charge(report, &hold)),
     };
     if let Err(Overflow) = budget::settle(turn, &mut hold, &settlement)? {
-        return Ok(Reply::Refused(Refusal::Invalid("the account could not book this amount".to_owned())));
+        return Ok(Reply::Refused(Refusal::Invalid(
+            "the account could not book this amount".to_owned(),
+        )));
     }
     let charged = hold.charged;
     let remaining = own_available(turn, &hold)?;
@@ -79,7 +92,11 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
     if session.status == SessionStatus::Active {
         session.last_activity = session.last_activity.max(now);
     }
-    if let Some(last) = session.last_call.as_mut().filter(|last| last.call_number == number) {
+    if let Some(last) = session
+        .last_call
+        .as_mut()
+        .filter(|last| last.call_number == number)
+    {
         last.failed |= !report.success || report.error_signal;
     }
 
@@ -88,14 +105,21 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
         tool_name: call.tool.as_str().to_owned(),
         budget_before: before.unwrap_or(NanoUsd::ZERO),
         budget_after: remaining.unwrap_or(NanoUsd::ZERO),
-        request_id: report.request.as_ref().map(|request| request.id.as_str().to_owned()).unwrap_or_default(),
+        request_id: report
+            .request
+            .as_ref()
+            .map(|request| request.id.as_str().to_owned())
+            .unwrap_or_default(),
         reason: match (report.partial, late) {
             (true, _) => "partial",
             (false, true) => "late",
             (false, false) => "settled",
         }
         .to_owned(),
-        detail: format!("held {} charged {charged} success {}", hold.amount, report.success),
+        detail: format!(
+            "held {} charged {charged} success {}",
+            hold.amount, report.success
+        ),
         ..session_entry(turn, Kind::Settlement, &report.session, &session)
     };
     let sequence = turn.record(entry);
@@ -103,10 +127,28 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
     if report.partial {
         turn.rows.put(key, Row::Hold(hold));
     } else {
-        close_call(turn, &report.session, &session, call, &hold, Phase::Settled { charged, reported: report.actual })?;
+        close_call(
+            turn,
+            &report.session,
+            &session,
+            call,
+            &hold,
+            Phase::Settled {
+                charged,
+                reported: report.actual,
+            },
+        )?;
     }
-    turn.rows.put(Key::Session(report.session.clone()), Row::Session(Box::new(session)));
-    let reply = Reply::Settled(Settled { charged, remaining, replayed: false, place: turn.place(sequence) });
+    turn.rows.put(
+        Key::Session(report.session.clone()),
+        Row::Session(Box::new(session)),
+    );
+    let reply = Reply::Settled(Settled {
+        charged,
+        remaining,
+        replayed: false,
+        place: turn.place(sequence),
+    });
     if let (true, Some(request)) = (report.partial, &report.request) {
         replay::remember(turn, Requester::Session(report.session.clone()), request, &reply);
     }
@@ -114,19 +156,31 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
 }
 
 fn never_allowed(number: u64) -> Reply {
-    Reply::Refused(Refusal::Precondition(format!("call {number} was never allowed in this session: nothing to settle")))
+    Reply::Refused(Refusal::Precondition(format!(
+        "call {number} was never allowed in this session: nothing to settle"
+    )))
 }
 
 /// The rest of an open hold's price: an unknown cost is charged at the hold, never at zero.
 fn final_charge(report: &PostExec, hold: &Hold) -> NanoUsd {
     let charge = report.actual.unwrap_or(hold.open);
-    if hold.at_least { charge.max(hold.amount.saturating_sub(hold.charged)) } else { charge }
+    if hold.at_least {
+        charge.max(hold.amount.saturating_sub(hold.charged))
+    } else {
+        charge
+    }
 }
 
 /// What is missing (or, below zero, too much) after time has charged the hold.
 fn late_charge(report: &PostExec, hold: &Hold) -> NanoUsd {
-    let Some(actual) = report.actual else { return NanoUsd::ZERO };
-    let total = if hold.at_least { actual.max(hold.amount) } else { actual };
+    let Some(actual) = report.actual else {
+        return NanoUsd::ZERO;
+    };
+    let total = if hold.at_least {
+        actual.max(hold.amount)
+    } else {
+        actual
+    };
     total.saturating_sub(hold.charged)
 }
 
@@ -145,7 +199,9 @@ pub(crate) fn expire_hold<R: Rows>(
     number: u64,
     why: &str,
 ) -> Result<(), Fault> {
-    let Some(call) = turn.rows.call(id, number)? else { return Ok(()) };
+    let Some(call) = turn.rows.call(id, number)? else {
+        return Ok(());
+    };
     if call.phase != Phase::Held {
         return Ok(());
     }
@@ -183,12 +239,18 @@ fn close_call<R: Rows>(
     phase: Phase,
 ) -> Result<(), Fault> {
     let number = call.answer.call_number;
-    turn.rows.delete(Key::Due(hold.expires_at, DueWork::HoldExpiry(id.clone(), number)));
+    turn.rows
+        .delete(Key::Due(hold.expires_at, DueWork::HoldExpiry(id.clone(), number)));
     match phase {
-        Phase::Expired(_) => turn.rows.put(Key::Hold(id.clone(), number), Row::Hold(hold.clone())),
+        Phase::Expired(_) => turn
+            .rows
+            .put(Key::Hold(id.clone(), number), Row::Hold(hold.clone())),
         _ => turn.rows.delete(Key::Hold(id.clone(), number)),
     }
-    turn.rows.put(Key::Call(id.clone(), number), Row::Call(Box::new(Call { phase, ..call })));
+    turn.rows.put(
+        Key::Call(id.clone(), number),
+        Row::Call(Box::new(Call { phase, ..call })),
+    );
     if number.saturating_add(CALL_WINDOW) <= session.highest_call {
         replay::forget_call(turn, id, number)?;
     }

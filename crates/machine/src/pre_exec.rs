@@ -4,8 +4,8 @@
 use audit::{Entry, Kind};
 use decision::limits::{timed_out, total_calls_reached};
 use decision::{
-    BudgetFacts, Decision, DenyReason, Facts, NanoUsd, ProbabilisticDraw, Reason, Rule, SessionId, Status, Timestamp, Verdict,
-    decide,
+    BudgetFacts, Decision, DenyReason, Facts, NanoUsd, ProbabilisticDraw, Reason, Rule, SessionId, Status,
+    Timestamp, Verdict, decide,
 };
 
 use crate::apply::Turn;
@@ -18,8 +18,8 @@ use crate::halt;
 use crate::replay::{self, Earlier};
 use crate::reply::{Refusal, Reply, VerdictReply};
 use crate::table::{
-    CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session, SessionStatus, Trip,
-    WINDOW_TOOLS_MAX, Waiting,
+    CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session, SessionStatus,
+    Trip, WINDOW_TOOLS_MAX, Waiting,
 };
 
 pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> Result<Reply, Fault> {
@@ -86,12 +86,17 @@ fn gather<'a, R: Rows>(
         nonce_seen: nonce_seen(turn.rows, call)?,
         params_missing: guard.require_params && call.params == Params::HashOnly,
         budget: path.own().and_then(|account| {
-            Some(BudgetFacts { initial: account.granted()?, available: account.available()? })
+            Some(BudgetFacts {
+                initial: account.granted()?,
+                available: account.available()?,
+            })
         }),
         estimate: hold,
         ancestor_denied: path.denied_ancestor(),
         organization_exceeded: path.organization_exceeded,
-        timed_out: guard.timeout.is_some_and(|limit| timed_out(session.first_call_at, now, limit)),
+        timed_out: guard
+            .timeout
+            .is_some_and(|limit| timed_out(session.first_call_at, now, limit)),
         window_exceeded: window_exceeded(session, call, guard, now),
         total_calls_reached: guard.max_total_calls.is_some_and(|max| {
             total_calls_reached(session.total_calls.saturating_sub(session.total_calls_base), max)
@@ -103,7 +108,10 @@ fn gather<'a, R: Rows>(
         error_amplification: guard.error_amplification,
         hitl: guard.hitl,
         opaque: call.params == Params::Opaque,
-        draw: guard.probabilistic.map(|jitter| ProbabilisticDraw { drawn: dice(turn), jitter }),
+        draw: guard.probabilistic.map(|jitter| ProbabilisticDraw {
+            drawn: dice(turn),
+            jitter,
+        }),
         ..Facts::core()
     })
 }
@@ -113,7 +121,10 @@ pub(crate) fn status(session: &Session, call_number: u64) -> Status {
     match session.status {
         SessionStatus::Active => Status::Active,
         SessionStatus::Paused => Status::Paused {
-            held: session.waiting.as_ref().is_some_and(|waiting| waiting.call_number == call_number),
+            held: session
+                .waiting
+                .as_ref()
+                .is_some_and(|waiting| waiting.call_number == call_number),
             decided: false,
         },
         SessionStatus::Terminated => Status::Terminated,
@@ -138,7 +149,8 @@ pub(crate) fn see_nonce<R: Rows>(
     if let Some(bits) = nonces.bits.get_mut(word) {
         *bits |= bit;
     }
-    turn.rows.put(Key::Nonces(session.clone(), block), Row::Nonces(nonces));
+    turn.rows
+        .put(Key::Nonces(session.clone(), block), Row::Nonces(nonces));
     Ok(())
 }
 
@@ -156,7 +168,11 @@ fn window_exceeded(session: &Session, call: &PreExec, guard: &Guard, now: Timest
 }
 
 fn open_windows(session: &Session, window: Window, now: Timestamp) -> usize {
-    session.windows.values().filter(|counted| now.since(counted.start) < window.duration).count()
+    session
+        .windows
+        .values()
+        .filter(|counted| now.since(counted.start) < window.duration)
+        .count()
 }
 
 fn dice<R: Rows>(turn: &mut Turn<'_, '_, R>) -> u32 {
@@ -186,9 +202,14 @@ fn conclude<R: Rows>(
         }
         Verdict::Deny => {
             if trips(guard, &decision) && session.trip.is_none() {
-                session.trip =
-                    Some(Trip { reason: decision.reason.clone(), at: now, call_number: call.call_number });
-                turn.events.push(Event::Tripped { session: call.session.clone() });
+                session.trip = Some(Trip {
+                    reason: decision.reason.clone(),
+                    at: now,
+                    call_number: call.call_number,
+                });
+                turn.events.push(Event::Tripped {
+                    session: call.session.clone(),
+                });
             }
             Phase::Denied
         }
@@ -196,18 +217,27 @@ fn conclude<R: Rows>(
             // A call that waits already stays the one that waits.
             if session.waiting.is_none() {
                 session.status = SessionStatus::Paused;
-                session.waiting =
-                    Some(Waiting { call_number: call.call_number, approval_id: mint(turn, "apr_") });
+                session.waiting = Some(Waiting {
+                    call_number: call.call_number,
+                    approval_id: mint(turn, "apr_"),
+                });
             }
             Phase::Waiting
         }
     };
     let repeats = session.last_call.as_ref().map_or(0, |last| {
-        if last.tool == call.tool && last.digest == call.digest { last.repeats } else { 0 }
+        if last.tool == call.tool && last.digest == call.digest {
+            last.repeats
+        } else {
+            0
+        }
     });
     let after = path.own_available();
     let approval_id = match decision.verdict {
-        Verdict::Hitl => session.waiting.as_ref().map(|waiting| waiting.approval_id.clone()),
+        Verdict::Hitl => session
+            .waiting
+            .as_ref()
+            .map(|waiting| waiting.approval_id.clone()),
         Verdict::Allow | Verdict::Deny => None,
     };
 
@@ -219,7 +249,10 @@ fn conclude<R: Rows>(
         ..verdict_entry(turn, &session, call, &decision)
     };
     let sequence = turn.record(entry);
-    turn.events.push(Event::Decided { verdict: decision.verdict, reason: decision.reason.clone() });
+    turn.events.push(Event::Decided {
+        verdict: decision.verdict,
+        reason: decision.reason.clone(),
+    });
     let answer = VerdictReply {
         session: call.session.clone(),
         call_number: call.call_number,
@@ -246,7 +279,10 @@ fn conclude<R: Rows>(
             digest: call.digest,
         },
     )?;
-    turn.rows.put(Key::Session(call.session.clone()), Row::Session(Box::new(session)));
+    turn.rows.put(
+        Key::Session(call.session.clone()),
+        Row::Session(Box::new(session)),
+    );
     Ok(Reply::Verdict(answer))
 }
 
@@ -267,7 +303,9 @@ fn count(session: &mut Session, call: &PreExec, guard: &Guard, now: Timestamp) {
     });
     if let Some(window) = guard.window {
         if session.windows.len() >= WINDOW_TOOLS_MAX {
-            session.windows.retain(|_, counted| now.since(counted.start) < window.duration);
+            session
+                .windows
+                .retain(|_, counted| now.since(counted.start) < window.duration);
         }
         let counted = session.windows.entry(call.tool.clone()).or_default();
         *counted = counted.at(now, window.duration).counted();
@@ -298,7 +336,10 @@ pub(crate) fn verdict_entry<R: Rows>(
         organization_id: session.organization.as_str().to_owned(),
         call_number: call.call_number,
         tool_name: call.tool.as_str().to_owned(),
-        tool_params_hash: call.digest.map(|digest| digest.as_bytes().to_vec()).unwrap_or_default(),
+        tool_params_hash: call
+            .digest
+            .map(|digest| digest.as_bytes().to_vec())
+            .unwrap_or_default(),
         verdict: Some(decision.verdict),
         deny_reason: match decision.verdict {
             Verdict::Deny => decision.reason.deny_reason(),
@@ -307,7 +348,11 @@ pub(crate) fn verdict_entry<R: Rows>(
         reason: decision.reason.word().into_owned(),
         all_reasons,
         nonce: Some(call.nonce),
-        request_id: call.request.as_ref().map(|request| request.id.as_str().to_owned()).unwrap_or_default(),
+        request_id: call
+            .request
+            .as_ref()
+            .map(|request| request.id.as_str().to_owned())
+            .unwrap_or_default(),
         ..turn.entry(Kind::Verdict)
     }
 }

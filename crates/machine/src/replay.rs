@@ -10,8 +10,8 @@ use crate::halt;
 use crate::pre_exec::{self, blocked_by, verdict_entry};
 use crate::reply::{Refusal, Reply, VerdictReply};
 use crate::table::{
-    Answer, CALL_WINDOW, Call, DueWork, Fault, Key, Phase, REQUEST_KEPT, Read, Recorded, Requester, Row, Rows,
-    Session, SessionStatus,
+    Answer, CALL_WINDOW, Call, DueWork, Fault, Key, Phase, REQUEST_KEPT, Read, Recorded, Requester, Row,
+    Rows, Session, SessionStatus,
 };
 
 /// What the retry table knows of a call that comes in.
@@ -22,10 +22,7 @@ pub(crate) enum Earlier {
 }
 
 /// Looks a call up by its request id, or by its number where it has none.
-pub(crate) fn earlier_call<R: Rows>(
-    turn: &Turn<'_, '_, R>,
-    call: &PreExec,
-) -> Result<Earlier, Fault> {
+pub(crate) fn earlier_call<R: Rows>(turn: &Turn<'_, '_, R>, call: &PreExec) -> Result<Earlier, Fault> {
     if let Some(request) = &call.request {
         let by = Requester::Session(call.session.clone());
         if let Some(recorded) = turn.rows.recorded(&by, &request.id)? {
@@ -36,11 +33,16 @@ pub(crate) fn earlier_call<R: Rows>(
                 return Ok(Earlier::Refused(used_for_another(request)));
             }
             let key = Key::Call(call.session.clone(), number);
-            let call = turn.rows.call(&call.session, number)?.ok_or(Fault::Missing(key))?;
+            let call = turn
+                .rows
+                .call(&call.session, number)?
+                .ok_or(Fault::Missing(key))?;
             return Ok(Earlier::Call(call));
         }
     }
-    let Some(earlier) = turn.rows.call(&call.session, call.call_number)? else { return Ok(Earlier::None) };
+    let Some(earlier) = turn.rows.call(&call.session, call.call_number)? else {
+        return Ok(Earlier::None);
+    };
     let same_plain_call = call.request.is_none() && earlier.nonce == call.nonce;
     if !same_plain_call {
         return Ok(Earlier::Refused(Refusal::Conflict(format!(
@@ -53,9 +55,12 @@ pub(crate) fn earlier_call<R: Rows>(
         Phase::Waiting | Phase::Cancelled if earlier.digest == call.digest && earlier.tool == call.tool => {
             Earlier::Call(earlier)
         }
-        Phase::Waiting | Phase::Cancelled | Phase::Denied | Phase::Held | Phase::Settled { .. } | Phase::Expired(_) => {
-            Earlier::None
-        }
+        Phase::Waiting
+        | Phase::Cancelled
+        | Phase::Denied
+        | Phase::Held
+        | Phase::Settled { .. }
+        | Phase::Expired(_) => Earlier::None,
     })
 }
 
@@ -93,29 +98,45 @@ pub(crate) fn answer_again<R: Rows>(
     };
     let facts = match earlier.phase {
         Phase::Denied => return Ok(repeat(turn, earlier.answer)),
-        Phase::Held => Facts { status: settled_status, ..facts },
-        Phase::Settled { .. } | Phase::Expired(_) => {
-            Facts { status: settled_status, nonce_seen: true, ..facts }
-        }
+        Phase::Held => Facts {
+            status: settled_status,
+            ..facts
+        },
+        Phase::Settled { .. } | Phase::Expired(_) => Facts {
+            status: settled_status,
+            nonce_seen: true,
+            ..facts
+        },
         Phase::Waiting => Facts {
             status: pre_exec::status(&session, call.call_number),
             malformed: call.params == Params::Malformed,
             ..facts
         },
-        Phase::Cancelled => Facts { status: settled_status, transition: Some(&cancelled), ..facts },
+        Phase::Cancelled => Facts {
+            status: settled_status,
+            transition: Some(&cancelled),
+            ..facts
+        },
     };
     let decision = decide(&facts);
     match (earlier.phase, decision.verdict) {
         (Phase::Held, Verdict::Allow) => return Ok(repeat(turn, earlier.answer)),
         (Phase::Waiting, Verdict::Hitl) => {
-            let answer = VerdictReply { reason: decision.reason, also: Vec::new(), ..earlier.answer };
+            let answer = VerdictReply {
+                reason: decision.reason,
+                also: Vec::new(),
+                ..earlier.answer
+            };
             return Ok(repeat(turn, answer));
         }
         // Whatever else: a denial, with an entry of its own. It trips nothing and moves no counter.
         _ => {}
     }
     let sequence = turn.record(verdict_entry(turn, &session, call, &decision));
-    turn.events.push(Event::Decided { verdict: decision.verdict, reason: decision.reason.clone() });
+    turn.events.push(Event::Decided {
+        verdict: decision.verdict,
+        reason: decision.reason.clone(),
+    });
     let answer = VerdictReply {
         verdict: decision.verdict,
         blocked_by: blocked_by(&decision.reason, &session, call),
@@ -128,15 +149,23 @@ pub(crate) fn answer_again<R: Rows>(
     };
     if earlier.phase == Phase::Cancelled {
         let number = answer.call_number;
-        let row = Call { phase: Phase::Denied, answer: answer.clone(), ..earlier };
-        turn.rows.put(Key::Call(call.session.clone(), number), Row::Call(Box::new(row)));
+        let row = Call {
+            phase: Phase::Denied,
+            answer: answer.clone(),
+            ..earlier
+        };
+        turn.rows
+            .put(Key::Call(call.session.clone(), number), Row::Call(Box::new(row)));
     }
     Ok(Reply::Verdict(answer))
 }
 
 fn repeat<R: Rows>(turn: &mut Turn<'_, '_, R>, answer: VerdictReply) -> Reply {
     turn.events.push(Event::Replayed);
-    Reply::Verdict(VerdictReply { replayed: true, ..answer })
+    Reply::Verdict(VerdictReply {
+        replayed: true,
+        ..answer
+    })
 }
 
 /// Remembers a call's answer, and forgets what has fallen behind the window.
@@ -148,18 +177,29 @@ pub(crate) fn remember_call<R: Rows>(
 ) -> Result<(), Fault> {
     let id = &call.session;
     // A plain client's repeated number must not hide the call that ran under it.
-    let taken = turn.rows.call(id, call.call_number)?.is_some_and(|earlier| earlier.phase != Phase::Denied);
+    let taken = turn
+        .rows
+        .call(id, call.call_number)?
+        .is_some_and(|earlier| earlier.phase != Phase::Denied);
     if !taken {
-        turn.rows.put(Key::Call(id.clone(), call.call_number), Row::Call(Box::new(row)));
+        turn.rows
+            .put(Key::Call(id.clone(), call.call_number), Row::Call(Box::new(row)));
         if let Some(request) = &call.request {
-            let recorded = Recorded { payload: request.payload, answer: Answer::Call(call.call_number) };
+            let recorded = Recorded {
+                payload: request.payload,
+                answer: Answer::Call(call.call_number),
+            };
             let by = Requester::Session(id.clone());
-            turn.rows.put(Key::Request(by, request.id.clone()), Row::Request(recorded));
+            turn.rows
+                .put(Key::Request(by, request.id.clone()), Row::Request(recorded));
         }
     }
     if call.call_number > session.highest_call {
         let oldest = session.highest_call.saturating_sub(CALL_WINDOW.saturating_sub(1));
-        let end = call.call_number.saturating_sub(CALL_WINDOW.saturating_sub(1)).min(session.highest_call.saturating_add(1));
+        let end = call
+            .call_number
+            .saturating_sub(CALL_WINDOW.saturating_sub(1))
+            .min(session.highest_call.saturating_add(1));
         for number in oldest..end {
             forget_call(turn, id, number)?;
         }
@@ -174,12 +214,15 @@ pub(crate) fn forget_call<R: Rows>(
     id: &decision::SessionId,
     number: u64,
 ) -> Result<(), Fault> {
-    let Some(call) = turn.rows.call(id, number)? else { return Ok(()) };
+    let Some(call) = turn.rows.call(id, number)? else {
+        return Ok(());
+    };
     if matches!(call.phase, Phase::Held | Phase::Waiting) {
         return Ok(());
     }
     if let Some(request) = call.request {
-        turn.rows.delete(Key::Request(Requester::Session(id.clone()), request));
+        turn.rows
+            .delete(Key::Request(Requester::Session(id.clone()), request));
     }
     turn.rows.delete(Key::Hold(id.clone(), number));
     turn.rows.delete(Key::Call(id.clone(), number));
@@ -192,7 +235,9 @@ pub(crate) fn recall<R: Rows>(
     by: &Requester,
     request: &Request,
 ) -> Result<Option<Reply>, Fault> {
-    let Some(recorded) = turn.rows.recorded(by, &request.id)? else { return Ok(None) };
+    let Some(recorded) = turn.rows.recorded(by, &request.id)? else {
+        return Ok(None);
+    };
     if recorded.payload != request.payload {
         return Ok(Some(Reply::Refused(used_for_another(request))));
     }
@@ -207,12 +252,17 @@ pub(crate) fn recall<R: Rows>(
 
 /// Remembers a write's answer; an identity's for a day, a session's as long as the session.
 pub(crate) fn remember<R: Rows>(turn: &mut Turn<'_, '_, R>, by: Requester, request: &Request, reply: &Reply) {
-    let recorded = Recorded { payload: request.payload, answer: Answer::Reply(reply.clone()) };
+    let recorded = Recorded {
+        payload: request.payload,
+        answer: Answer::Reply(reply.clone()),
+    };
     if let Requester::Identity(_) = by {
         let work = DueWork::RequestExpiry(by.clone(), request.id.clone());
-        turn.rows.put(Key::Due(turn.now().plus(REQUEST_KEPT), work), Row::Mark);
+        turn.rows
+            .put(Key::Due(turn.now().plus(REQUEST_KEPT), work), Row::Mark);
     }
-    turn.rows.put(Key::Request(by, request.id.clone()), Row::Request(recorded));
+    turn.rows
+        .put(Key::Request(by, request.id.clone()), Row::Request(recorded));
 }
 
 /// The retry scope of an identity's writes.

@@ -63,7 +63,10 @@ impl FromStr for Scope {
             Some(Path::Organization(org)) => Ok(Self::Organization(org)),
             Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
             Some(Path::Session(id)) => Ok(Self::Session(id)),
-            Some(Path::Word(_)) | None => Err(InvalidScope { given: text.to_owned(), expected: SCOPES }),
+            Some(Path::Word(_)) | None => Err(InvalidScope {
+                given: text.to_owned(),
+                expected: SCOPES,
+            }),
         }
     }
 }
@@ -76,7 +79,10 @@ impl FromStr for AccountId {
             Some(Path::Organization(org)) => Ok(Self::Organization(org)),
             Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
             Some(Path::Session(id)) => Ok(Self::Session(id)),
-            Some(Path::Word(_)) | None => Err(InvalidScope { given: text.to_owned(), expected: ACCOUNTS }),
+            Some(Path::Word(_)) | None => Err(InvalidScope {
+                given: text.to_owned(),
+                expected: ACCOUNTS,
+            }),
         }
     }
 }
@@ -89,9 +95,10 @@ impl FromStr for GuardScope {
             Some(Path::Word("default")) => Ok(Self::Default),
             Some(Path::Organization(org)) => Ok(Self::Organization(org)),
             Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
-            Some(Path::Word(_) | Path::Session(_)) | None => {
-                Err(InvalidScope { given: text.to_owned(), expected: GUARDS })
-            }
+            Some(Path::Word(_) | Path::Session(_)) | None => Err(InvalidScope {
+                given: text.to_owned(),
+                expected: GUARDS,
+            }),
         }
     }
 }

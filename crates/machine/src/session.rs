@@ -20,7 +20,14 @@ use crate::table::{
 };
 
 pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register) -> Result<Reply, Fault> {
-    let Register { by, organization, agent, resume, request, metadata } = register;
+    let Register {
+        by,
+        organization,
+        agent,
+        resume,
+        request,
+        metadata,
+    } = register;
     if !by.speaks_for(organization, agent) {
         return Ok(turn.refuse(by, format!("org/{organization}/agent/{agent}")));
     }
@@ -47,14 +54,18 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
             }
             session.last_activity = turn.now();
             let sequence = turn.record(session_entry(turn, Kind::SessionResumed, id, &session));
-            turn.rows.put(Key::Session(id.clone()), Row::Session(Box::new(session)));
+            turn.rows
+                .put(Key::Session(id.clone()), Row::Session(Box::new(session)));
             let work = DueWork::SessionIdle(id.clone());
-            turn.rows.put(Key::Due(turn.now().plus(SESSION_IDLE), work), Row::Mark);
+            turn.rows
+                .put(Key::Due(turn.now().plus(SESSION_IDLE), work), Row::Mark);
             (id.clone(), sequence)
         }
         None => {
             let Ok(id) = SessionId::parse(&mint(turn, "ses_")) else {
-                return Ok(Reply::Refused(Refusal::Invalid("no session id could be minted".to_owned())));
+                return Ok(Reply::Refused(Refusal::Invalid(
+                    "no session id could be minted".to_owned(),
+                )));
             };
             let session = opened(turn, organization.clone(), agent.clone(), metadata.clone());
             budget::open_own(turn, &guard, &id, &session)?;
@@ -63,12 +74,17 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
             let sequence = turn.record(entry);
             insert(turn, &id, session);
             let work = DueWork::SessionIdle(id.clone());
-            turn.rows.put(Key::Due(turn.now().plus(SESSION_IDLE), work), Row::Mark);
+            turn.rows
+                .put(Key::Due(turn.now().plus(SESSION_IDLE), work), Row::Mark);
             turn.events.push(Event::SessionOpened);
             (id, sequence)
         }
     };
-    let reply = Reply::Registered(Registered { session: id, guard, place: turn.place(sequence) });
+    let reply = Reply::Registered(Registered {
+        session: id,
+        guard,
+        place: turn.place(sequence),
+    });
     if let Some(request) = request {
         replay::remember(turn, requester, request, &reply);
     }
@@ -105,13 +121,16 @@ pub(crate) fn opened<R: Rows>(
 pub(crate) fn insert<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &SessionId, session: Session) {
     let index = Key::SessionOf(session.organization.clone(), session.agent.clone(), id.clone());
     turn.rows.put(index, Row::Mark);
-    turn.rows.put(Key::Session(id.clone()), Row::Session(Box::new(session)));
+    turn.rows
+        .put(Key::Session(id.clone()), Row::Session(Box::new(session)));
 }
 
 pub(crate) fn seen<R: Rows>(turn: &mut Turn<'_, '_, R>, seen: &Seen) -> Result<Reply, Fault> {
     let now = turn.now();
     for id in &seen.sessions {
-        let Some(mut session) = turn.rows.session(id)? else { continue };
+        let Some(mut session) = turn.rows.session(id)? else {
+            continue;
+        };
         if matches!(session.status, SessionStatus::Active | SessionStatus::Paused) {
             session.last_activity = session.last_activity.max(now);
             turn.rows.put(Key::Session(id.clone()), Row::Session(session));
@@ -152,9 +171,11 @@ pub(crate) fn terminate<R: Rows>(
     entry.operator_id = by.to_owned();
     entry.reason = why.to_owned();
     let sequence = turn.record(entry);
-    turn.rows.put(Key::Session(id.clone()), Row::Session(Box::new(session)));
+    turn.rows
+        .put(Key::Session(id.clone()), Row::Session(Box::new(session)));
     let removal = DueWork::SessionRemoval(id.clone());
-    turn.rows.put(Key::Due(turn.now().plus(SESSION_KEPT), removal), Row::Mark);
+    turn.rows
+        .put(Key::Due(turn.now().plus(SESSION_KEPT), removal), Row::Mark);
     due::settle_ended(turn, id)?;
     turn.events.push(Event::SessionClosed);
     Ok(sequence)
@@ -174,7 +195,9 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
     }
     let kind = match (act.act, session.status) {
         (_, SessionStatus::Terminated) => {
-            return Ok(Reply::Refused(Refusal::Precondition("the session has ended".to_owned())));
+            return Ok(Reply::Refused(Refusal::Precondition(
+                "the session has ended".to_owned(),
+            )));
         }
         (Act::Terminate, _) => {
             let sequence = terminate(turn, &act.session, session, &act.by.name, &act.justification)?;
@@ -184,7 +207,9 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
         }
         (Act::ResetCircuit, _) => {
             if session.trip.is_none() {
-                return Ok(Reply::Refused(Refusal::Precondition("the circuit is not tripped".to_owned())));
+                return Ok(Reply::Refused(Refusal::Precondition(
+                    "the circuit is not tripped".to_owned(),
+                )));
             }
             reset_circuit(&mut session);
             Kind::CircuitReset
@@ -201,10 +226,14 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
             Kind::SessionUnpaused
         }
         (Act::Pause, SessionStatus::Stale) => {
-            return Ok(Reply::Refused(Refusal::Precondition("a stale session denies every call already".to_owned())));
+            return Ok(Reply::Refused(Refusal::Precondition(
+                "a stale session denies every call already".to_owned(),
+            )));
         }
         (Act::Resume, SessionStatus::Active | SessionStatus::Stale) => {
-            return Ok(Reply::Refused(Refusal::Precondition("the session is not paused".to_owned())));
+            return Ok(Reply::Refused(Refusal::Precondition(
+                "the session is not paused".to_owned(),
+            )));
         }
     };
     let mut entry = session_entry(turn, kind, &act.session, &session);
@@ -213,7 +242,8 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
     entry.request_id = act.request.id.as_str().to_owned();
     let sequence = turn.record(entry);
     let reply = Reply::Session(session.status, turn.place(sequence));
-    turn.rows.put(Key::Session(act.session.clone()), Row::Session(Box::new(session)));
+    turn.rows
+        .put(Key::Session(act.session.clone()), Row::Session(Box::new(session)));
     replay::remember(turn, requester, &act.request, &reply);
     Ok(reply)
 }
@@ -236,10 +266,20 @@ fn cancel_waiting<R: Rows>(
     id: &SessionId,
     session: &mut Session,
 ) -> Result<(), Fault> {
-    let Some(waiting) = session.waiting.take() else { return Ok(()) };
-    let Some(call) = turn.rows.call(id, waiting.call_number)? else { return Ok(()) };
+    let Some(waiting) = session.waiting.take() else {
+        return Ok(());
+    };
+    let Some(call) = turn.rows.call(id, waiting.call_number)? else {
+        return Ok(());
+    };
     see_nonce(turn, id, call.nonce)?;
-    let call = Call { phase: Phase::Cancelled, ..*call };
-    turn.rows.put(Key::Call(id.clone(), waiting.call_number), Row::Call(Box::new(call)));
+    let call = Call {
+        phase: Phase::Cancelled,
+        ..*call
+    };
+    turn.rows.put(
+        Key::Call(id.clone(), waiting.call_number),
+        Row::Call(Box::new(call)),
+    );
     Ok(())
 }

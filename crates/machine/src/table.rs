@@ -233,7 +233,11 @@ pub struct Account {
 impl Account {
     /// An account with a limit and nothing drawn on it.
     pub fn opened(limit: Limit) -> Self {
-        Self { limit, spent: NanoUsd::ZERO, held: NanoUsd::ZERO }
+        Self {
+            limit,
+            spent: NanoUsd::ZERO,
+            held: NanoUsd::ZERO,
+        }
     }
 
     /// What it was given: none where it is unlimited, zero where it is suspended.
@@ -409,7 +413,10 @@ pub const CALL_WINDOW: u64 = 4_096;
 pub const CALL_JUMP_MAX: u64 = 1_000_000;
 
 /// One changed row.
-#[expect(clippy::large_enum_variant, reason = "short-lived, nearly always a `Put`, and written at once")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "short-lived, nearly always a `Put`, and written at once"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Put(Key, Row),
@@ -444,7 +451,11 @@ impl Rows for BTreeMap<Key, Row> {
     }
 
     fn scan(&self, from: &Key, until: &Key, limit: usize) -> Result<Vec<(Key, Row)>, Fault> {
-        Ok(self.range(from..until).take(limit).map(|(key, row)| (key.clone(), row.clone())).collect())
+        Ok(self
+            .range(from..until)
+            .take(limit)
+            .map(|(key, row)| (key.clone(), row.clone()))
+            .collect())
     }
 }
 
@@ -467,8 +478,11 @@ impl<R: Rows> Rows for Working<'_, R> {
         // Deleted rows may hide some of what the base gives: ask for as many more.
         let laid_over = self.changed.range(from..until);
         let hidden = laid_over.clone().count();
-        let mut rows: BTreeMap<Key, Row> =
-            self.base.scan(from, until, limit.saturating_add(hidden))?.into_iter().collect();
+        let mut rows: BTreeMap<Key, Row> = self
+            .base
+            .scan(from, until, limit.saturating_add(hidden))?
+            .into_iter()
+            .collect();
         for (key, row) in laid_over {
             match row {
                 Some(row) => rows.insert(key.clone(), row.clone()),
@@ -481,7 +495,10 @@ impl<R: Rows> Rows for Working<'_, R> {
 
 impl<'a, R: Rows> Working<'a, R> {
     pub fn over(base: &'a R) -> Self {
-        Self { base, changed: BTreeMap::new() }
+        Self {
+            base,
+            changed: BTreeMap::new(),
+        }
     }
 
     pub fn put(&mut self, key: Key, row: Row) {
@@ -538,6 +555,9 @@ typed_reads! {
 
 /// Encodes a value as it rests on disk.
 pub fn bytes<T: Encode<()>>(value: &T) -> Vec<u8> {
-    #[expect(clippy::expect_used, reason = "derived encoders fail only where the writer does, a Vec never does")]
+    #[expect(
+        clippy::expect_used,
+        reason = "derived encoders fail only where the writer does, a Vec never does"
+    )]
     minicbor::to_vec(value).expect("encoding into memory")
 }

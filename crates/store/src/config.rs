@@ -6,6 +6,8 @@ use std::sync::Arc;
 use machine::{Batch, Reply};
 use minicbor::{Decode, Encode};
 use openraft::alias;
+use openraft_rt::deterministic_rng::DeterministicRng;
+use openraft_rt_tokio::TokioRuntime;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -16,6 +18,8 @@ openraft::declare_raft_types!(
         R = Answers,
         NodeId = u64,
         Node = Member,
+        // Elections draw from a seed given at the start: a simulation repeats them.
+        AsyncRuntime = DeterministicRng<TokioRuntime>,
 );
 
 pub type Entry = alias::EntryOf<Raft>;

@@ -1,0 +1,146 @@
+//! The five RPCs of SP/1.0, each with one deadline for all its attempts.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tonic::Status;
+use wire::proto::shackle::v1 as sp;
+use wire::proto::shackle::v1::shackle_daemon_client::ShackleDaemonClient;
+
+use crate::credentials::{Credentials, OpenError};
+use crate::guarded::Guarded;
+use crate::id::request_id;
+use crate::pool::Pool;
+
+/// How long a call waits for its verdict before it is denied here. Two elections do not fit: an agent is told
+/// quickly, and asks again.
+const DEADLINE: Duration = Duration::from_millis(250);
+
+/// An agent's connection to a cluster.
+#[derive(Debug)]
+pub struct Client {
+    pool: Pool,
+    deadline: Duration,
+}
+
+/// Who registers; it must agree with the certificate.
+#[derive(Debug, Clone, Default)]
+pub struct Registration {
+    pub organization: String,
+    pub agent: String,
+    /// A session to take up again.
+    pub resume: Option<String>,
+    pub metadata: HashMap<String, String>,
+}
+
+impl Client {
+    /// Prepares a client of the cluster whose nodes listen at these `host:port` addresses.
+    ///
+    /// # Errors
+    /// A file cannot be read, or an address is none.
+    pub fn open(endpoints: &[String], credentials: &Credentials) -> Result<Self, OpenError> {
+        Ok(Self {
+            pool: Pool::open(endpoints, credentials)?,
+            deadline: DEADLINE,
+        })
+    }
+
+    /// Sets the time that one call may take, all its attempts together. The default is 250 ms.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Opens a session whose calls are guarded.
+    ///
+    /// # Errors
+    /// The status of the last attempt.
+    pub async fn guarded(self, registration: &Registration) -> Result<Guarded, Status> {
+        let session = self.register(registration).await?;
+        Ok(Guarded::new(self, session.session_id))
+    }
+
+    /// Opens or resumes a session. Opening is not urgent: it may take ten times a call's deadline.
+    ///
+    /// # Errors
+    /// The status of the last attempt.
+    pub async fn register(&self, registration: &Registration) -> Result<sp::RegisterResponse, Status> {
+        let request = sp::RegisterRequest {
+            agent_id: registration.agent.clone(),
+            organization_id: registration.organization.clone(),
+            session_id: registration.resume.clone().unwrap_or_default(),
+            metadata: registration.metadata.clone(),
+            framework: "haltgate-client".to_owned(),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            runtime: "rust".to_owned(),
+            protocol_version: "1.0.0".to_owned(),
+            request_id: request_id(),
+            guard_id: String::new(),
+        };
+        let register =
+            |channel, request| async move { ShackleDaemonClient::new(channel).register(request).await };
+        self.pool.call(&request, self.deadline * 10, register).await
+    }
+
+    /// Asks whether a call may run. The request id makes every attempt the same question.
+    ///
+    /// # Errors
+    /// The status of the last attempt: not a verdict, and never a permission.
+    pub async fn pre_exec(&self, mut request: sp::PreExecRequest) -> Result<sp::PreExecResponse, Status> {
+        if request.request_id.is_empty() {
+            request.request_id = request_id();
+        }
+        let pre_exec =
+            |channel, request| async move { ShackleDaemonClient::new(channel).pre_exec(request).await };
+        self.pool.call(&request, self.deadline, pre_exec).await
+    }
+
+    /// Reports what a call cost; repeated reports settle once.
+    ///
+    /// # Errors
+    /// The status of the last attempt: the hold then expires by itself, and is charged.
+    pub async fn post_exec(&self, report: &sp::PostExecNotification) -> Result<(), Status> {
+        let post_exec =
+            |channel, request| async move { ShackleDaemonClient::new(channel).post_exec(request).await };
+        self.pool.call(report, self.deadline * 10, post_exec).await
+    }
+
+    /// Says that the agent is alive; answers whether it is halted.
+    ///
+    /// # Errors
+    /// The status of the last attempt.
+    pub async fn heartbeat(&self, heartbeat: &sp::Heartbeat) -> Result<sp::HeartbeatAck, Status> {
+        let beat =
+            |channel, request| async move { ShackleDaemonClient::new(channel).heartbeat(request).await };
+        self.pool.call(heartbeat, self.deadline * 10, beat).await
+    }
+
+    /// Reads a session's state.
+    ///
+    /// # Errors
+    /// The status of the last attempt.
+    pub async fn session_state(&self, session: &str) -> Result<sp::SessionState, Status> {
+        let request = sp::GetSessionStateRequest {
+            session_id: session.to_owned(),
+            allow_stale: false,
+        };
+        let read = |channel, request| async move {
+            ShackleDaemonClient::new(channel).get_session_state(request).await
+        };
+        self.pool.call(&request, self.deadline * 10, read).await
+    }
+
+    /// Ends a session: what it holds is settled by its guard's policy.
+    ///
+    /// # Errors
+    /// The status of the last attempt.
+    pub async fn end_session(&self, session: &str) -> Result<sp::EndSessionResponse, Status> {
+        let request = sp::EndSessionRequest {
+            session_id: session.to_owned(),
+            request_id: request_id(),
+        };
+        let end =
+            |channel, request| async move { ShackleDaemonClient::new(channel).end_session(request).await };
+        self.pool.call(&request, self.deadline * 10, end).await
+    }
+}

@@ -1,0 +1,181 @@
+//! A tool call that runs only when it may.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use decision::NanoUsd;
+use serde_json::Value;
+use wire::proto::shackle::v1 as sp;
+
+use crate::client::Client;
+use crate::id::{nonce, request_id};
+
+/// The reason of a denial that no cluster gave: none could be asked.
+pub const UNAVAILABLE: &str = "daemon_unavailable";
+
+/// A session whose calls ask first.
+#[derive(Debug)]
+pub struct Guarded {
+    client: Client,
+    session: String,
+    calls: AtomicU64,
+}
+
+/// One tool call, as it is asked for.
+#[derive(Debug, Clone)]
+pub struct Call {
+    tool: String,
+    params: Value,
+    estimate: Option<NanoUsd>,
+}
+
+impl Call {
+    /// Names a tool and its parameters, a JSON object.
+    pub fn new(tool: impl Into<String>, params: Value) -> Self {
+        Self {
+            tool: tool.into(),
+            params,
+            estimate: None,
+        }
+    }
+
+    /// Says what the call is expected to cost; without it the guard's default prices it.
+    #[must_use]
+    pub fn estimated(self, cost: NanoUsd) -> Self {
+        Self {
+            estimate: Some(cost),
+            ..self
+        }
+    }
+}
+
+/// Why a call did not run, or that it ran and failed by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused<E> {
+    /// Denied by the cluster, or here because none answered (`daemon_unavailable`).
+    #[error("denied: {reason}")]
+    Denied { reason: String },
+    /// A person decides: ask again with the same call later.
+    #[error("waits for a person: {reason}")]
+    Hitl { reason: String, approval_id: String },
+    /// It was allowed and ran; this is its own error.
+    #[error(transparent)]
+    Tool(E),
+}
+
+impl<E> Refused<E> {
+    /// The normative reason, where the call did not run.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Denied { reason } | Self::Hitl { reason, .. } => Some(reason),
+            Self::Tool(_) => None,
+        }
+    }
+}
+
+/// What a tool gives back when it has run: its value, and what it cost where that is known.
+#[derive(Debug, Clone)]
+pub struct Done<T> {
+    pub value: T,
+    pub cost: Option<NanoUsd>,
+}
+
+impl<T> From<T> for Done<T> {
+    fn from(value: T) -> Self {
+        Self { value, cost: None }
+    }
+}
+
+impl Guarded {
+    pub(crate) fn new(client: Client, session: String) -> Self {
+        Self {
+            client,
+            session,
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Asks, runs the tool on ALLOW and only then, and reports how it ended.
+    ///
+    /// The tool gets its parameters back; it returns a value, or `Done` with what it cost. A cost that is not
+    /// told is charged at the estimate.
+    ///
+    /// # Errors
+    /// The call was not allowed, and did not run; or it ran and failed.
+    pub async fn run<T, E, D, F, Fut>(&self, call: Call, tool: F) -> Result<T, Refused<E>>
+    where
+        D: Into<Done<T>>,
+        E: Error,
+        F: FnOnce(Value) -> Fut,
+        Fut: Future<Output = Result<D, E>>,
+    {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let request = sp::PreExecRequest {
+            session_id: self.session.clone(),
+            call_number: number,
+            tool_name: call.tool,
+            params_json: call.params.to_string().into_bytes(),
+            estimated_cost_nanos: call.estimate.map(NanoUsd::nanos),
+            nonce: nonce(),
+            request_id: request_id(),
+            ..sp::PreExecRequest::default()
+        };
+        let answer = match self.client.pre_exec(request).await {
+            Ok(answer) => answer,
+            Err(status) => {
+                return Err(Refused::Denied {
+                    reason: local_reason(&status),
+                });
+            }
+        };
+        match answer.verdict() {
+            sp::Verdict::Allow => {}
+            sp::Verdict::Hitl => {
+                return Err(Refused::Hitl {
+                    reason: answer.reason,
+                    approval_id: answer.approval_id,
+                });
+            }
+            // No verdict is not a permission.
+            sp::Verdict::Deny | sp::Verdict::Unspecified => {
+                return Err(Refused::Denied {
+                    reason: answer.reason,
+                });
+            }
+        }
+        let outcome = tool(call.params).await.map(Into::into);
+        let (cost, error) = match &outcome {
+            Ok(done) => (done.cost, String::new()),
+            Err(error) => (None, error.to_string()),
+        };
+        let report = sp::PostExecNotification {
+            session_id: self.session.clone(),
+            call_number: number,
+            success: outcome.is_ok(),
+            error_message: error,
+            actual_cost_nanos: cost.map(NanoUsd::nanos),
+            cost_known: Some(cost.is_some()),
+            request_id: request_id(),
+            ..sp::PostExecNotification::default()
+        };
+        // A report that is lost leaves the hold, which is charged when it expires.
+        let _lost = self.client.post_exec(&report).await;
+        outcome.map(|done| done.value).map_err(Refused::Tool)
+    }
+}
+
+/// The reason that stands for an error: what the daemon refused as wrong stays visible, an outage is one word.
+fn local_reason(status: &tonic::Status) -> String {
+    match crate::pool::error_detail(status) {
+        Some(error) if error.code != "DAEMON_UNAVAILABLE" => error.code.to_lowercase(),
+        Some(_) | None => UNAVAILABLE.to_owned(),
+    }
+}

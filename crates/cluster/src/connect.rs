@@ -1,0 +1,64 @@
+//! How a node reaches another: bytes to and from a peer's port. TLS, or a simulated network, is behind it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper_util::rt::TokioIo;
+use store::Member;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+use wire::proto::haltgate::peer::v1::peer_client::PeerClient;
+
+/// A connection's bytes.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+
+/// A connection in the making.
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
+
+/// Opens connections to peers, and has made sure who is at the other end before it gives one out.
+pub trait Connector: Send + Sync + 'static {
+    fn connect(&self, peer: &Member) -> Connecting;
+}
+
+/// The largest message between peers: a snapshot chunk, or an append of capped size, with room.
+pub const PEER_MESSAGE_MAX: usize = 8 * 1024 * 1024;
+
+/// One channel a peer, opened when first used and again whenever it broke.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    connector: Arc<dyn Connector>,
+    channels: Arc<Mutex<BTreeMap<(String, String), Channel>>>,
+}
+
+impl Peers {
+    pub fn new(connector: Arc<dyn Connector>) -> Self {
+        Self {
+            connector,
+            channels: Arc::default(),
+        }
+    }
+
+    pub fn client(&self, peer: &Member) -> PeerClient<Channel> {
+        let key = (peer.name.clone(), peer.peer.clone());
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = channels.entry(key).or_insert_with(|| self.channel(peer)).clone();
+        PeerClient::new(channel)
+            .max_decoding_message_size(PEER_MESSAGE_MAX)
+            .max_encoding_message_size(PEER_MESSAGE_MAX)
+    }
+
+    fn channel(&self, peer: &Member) -> Channel {
+        let (connector, peer) = (self.connector.clone(), peer.clone());
+        // The address in the URI is never resolved: the connector knows the peer.
+        Endpoint::from_static("http://peer")
+            .tcp_nodelay(true)
+            .connect_with_connector_lazy(service_fn(move |_uri| {
+                let connecting = connector.connect(&peer);
+                async move { connecting.await.map(TokioIo::new) }
+            }))
+    }
+}

@@ -1,0 +1,316 @@
+//! A node's door for its peers. What comes in is checked before it is looked at: which cluster, which copy
+//! of the log it is meant for, and whether the certificate is the one of the node that is named.
+
+use std::time::Duration;
+
+use machine::Command;
+use openraft::raft::VoteResponse;
+use serde::{Deserialize, Serialize};
+use store::{Chunk, Member, Owner, Raft, Snapshot, SnapshotInfo, Vote};
+use tokio_stream::StreamExt as _;
+use tonic::{Request, Response, Status, Streaming};
+use wire::proto::haltgate::error::v1 as error;
+use wire::proto::haltgate::peer::v1 as peer;
+use wire::proto::haltgate::peer::v1::peer_server::Peer;
+
+use crate::error::Unavailable;
+use crate::network::{decode, encode};
+use crate::node::Node;
+use crate::propose::{Lost, Urgency};
+
+/// The name in the certificate of the peer that called; put into the request by the TLS layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerIdentity(pub String);
+
+/// Who this node is, as it introduces itself with every message.
+#[derive(Clone)]
+pub(crate) struct Whoami {
+    pub raft_id: u64,
+    pub member: Member,
+    pub owner: Owner,
+}
+
+impl Whoami {
+    pub fn sender(&self, to_raft_id: u64) -> peer::Sender {
+        peer::Sender {
+            cluster_id: self.owner.identity().cluster_id,
+            raft_id: self.raft_id,
+            node: self.member.name.clone(),
+            to_raft_id,
+        }
+    }
+}
+
+/// What a snapshot begins with.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct SnapshotHeader {
+    pub vote: Vote,
+    /// A `SnapshotInfo`, encoded.
+    pub info: Vec<u8>,
+}
+
+/// The gRPC service of the peer port.
+#[derive(Clone, Debug)]
+pub struct PeerDoor {
+    node: Node,
+}
+
+impl PeerDoor {
+    pub(crate) fn new(node: Node) -> Self {
+        Self { node }
+    }
+
+    /// Refuses what is not from a member of this cluster, or not for this copy of its log.
+    fn admit(&self, identity: Option<&PeerIdentity>, sender: Option<&peer::Sender>) -> Result<(), Status> {
+        let sender = self.identify(identity, sender)?;
+        let own = self.node.cluster_id();
+        if own.is_empty() || sender.cluster_id != own {
+            return Err(Status::failed_precondition(format!(
+                "cluster {:?} is not the cluster of this node, {own:?}",
+                sender.cluster_id
+            )));
+        }
+        if sender.to_raft_id != 0 && sender.to_raft_id != self.node.raft_id() {
+            return Err(Status::failed_precondition(format!(
+                "this is raft id {}, the message is for {}",
+                self.node.raft_id(),
+                sender.to_raft_id
+            )));
+        }
+        Ok(())
+    }
+
+    /// The certificate names the node that the message names.
+    fn identify<'s>(
+        &self,
+        identity: Option<&PeerIdentity>,
+        sender: Option<&'s peer::Sender>,
+    ) -> Result<&'s peer::Sender, Status> {
+        let sender = sender.ok_or_else(|| Status::invalid_argument("no sender"))?;
+        match identity {
+            Some(PeerIdentity(name)) if *name == sender.node => Ok(sender),
+            Some(PeerIdentity(name)) => Err(Status::permission_denied(format!(
+                "the certificate is node {name}'s, the message says {}",
+                sender.node
+            ))),
+            None => Err(Status::unauthenticated("no node certificate")),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Peer for PeerDoor {
+    async fn hello(
+        &self,
+        request: Request<peer::HelloRequest>,
+    ) -> Result<Response<peer::HelloResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let hello = request.into_inner();
+        let sender = self.identify(identity.as_ref(), hello.sender.as_ref())?;
+        if hello.found && !sender.cluster_id.is_empty() {
+            self.node
+                .adopt(&sender.cluster_id)
+                .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        }
+        let status = self.node.status();
+        let progress = self.node.progress();
+        let member = self.node.member();
+        Ok(Response::new(peer::HelloResponse {
+            cluster_id: self.node.cluster_id(),
+            raft_id: self.node.raft_id(),
+            node: member.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            leader_id: status.leader.map_or(0, |(id, _)| id),
+            term: status.term,
+            grpc_addr: member.client.clone(),
+            peer_addr: member.peer.clone(),
+            http_addr: member.http.clone(),
+            halt_epoch: progress.halt_epoch,
+            applied_index: progress.applied_index,
+        }))
+    }
+
+    async fn append_entries(
+        &self,
+        request: Request<peer::AppendEntriesRequest>,
+    ) -> Result<Response<peer::AppendEntriesResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        let rpc = decode(&message.payload).map_err(malformed)?;
+        let answer = self.node.raft().append_entries(rpc).await.map_err(ended)?;
+        Ok(Response::new(peer::AppendEntriesResponse {
+            payload: encode(&answer).map_err(malformed)?,
+        }))
+    }
+
+    async fn vote(
+        &self,
+        request: Request<peer::VoteRequest>,
+    ) -> Result<Response<peer::VoteResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        let rpc = decode(&message.payload).map_err(malformed)?;
+        let raft = self.node.raft();
+        let answer: VoteResponse<Raft> = match message.pre_vote {
+            true => raft.pre_vote(rpc).await.map_err(ended)?,
+            false => raft.vote(rpc).await.map_err(ended)?,
+        };
+        Ok(Response::new(peer::VoteResponse {
+            payload: encode(&answer).map_err(malformed)?,
+        }))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<peer::TransferLeaderRequest>,
+    ) -> Result<Response<peer::TransferLeaderResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        let rpc = decode(&message.payload).map_err(malformed)?;
+        let answer = self
+            .node
+            .raft()
+            .handle_transfer_leader(rpc)
+            .await
+            .map_err(ended)?;
+        Ok(Response::new(peer::TransferLeaderResponse {
+            payload: encode(&answer).map_err(malformed)?,
+        }))
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<peer::InstallSnapshotRequest>>,
+    ) -> Result<Response<peer::InstallSnapshotResponse>, Status> {
+        use peer::install_snapshot_request::Part;
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let mut parts = request.into_inner();
+        let first = parts
+            .next()
+            .await
+            .ok_or_else(|| Status::invalid_argument("an empty stream"))??;
+        self.admit(identity.as_ref(), first.sender.as_ref())?;
+        let Some(Part::Header(header)) = first.part else {
+            return Err(Status::invalid_argument("a snapshot begins with its header"));
+        };
+        let header: SnapshotHeader = decode(&header).map_err(malformed)?;
+        let info = SnapshotInfo::decode(&header.info).map_err(malformed)?;
+        let meta = info.meta();
+        let mut receiving = self.node.snapshots().receive(info).map_err(storage)?;
+        while let Some(part) = parts.next().await {
+            let Some(Part::Chunk(chunk)) = part?.part else {
+                return Err(Status::invalid_argument("a chunk was expected"));
+            };
+            let sha256 = <[u8; 32]>::try_from(&chunk.sha256[..]).map_err(malformed)?;
+            let chunk = Chunk {
+                number: chunk.number,
+                sha256,
+                bytes: chunk.data.into(),
+            };
+            receiving.chunk(chunk).map_err(storage)?;
+        }
+        let snapshot = Snapshot {
+            meta,
+            snapshot: receiving.finish().await.map_err(storage)?,
+        };
+        let answer = self
+            .node
+            .raft()
+            .install_full_snapshot(header.vote, snapshot)
+            .await
+            .map_err(ended)?;
+        Ok(Response::new(peer::InstallSnapshotResponse {
+            payload: encode(&answer).map_err(malformed)?,
+        }))
+    }
+
+    async fn forward(
+        &self,
+        request: Request<peer::ForwardRequest>,
+    ) -> Result<Response<peer::ForwardResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        let command: Command = minicbor::decode(&message.command).map_err(malformed)?;
+        let urgency = if message.urgent {
+            Urgency::Urgent
+        } else {
+            Urgency::Call
+        };
+        let within = Duration::from_millis(u64::from(message.deadline_ms));
+        let outcome = tokio::time::timeout(within, self.node.propose_here(command, urgency)).await;
+        let outcome = match outcome {
+            Ok(Ok(reply)) => peer::forward_response::Outcome::Reply(machine::table::bytes(&reply).into()),
+            Ok(Err(lost)) => peer::forward_response::Outcome::Error(lost_error(&lost)),
+            Err(_elapsed) => peer::forward_response::Outcome::Error(words(Unavailable::Deadline.word())),
+        };
+        Ok(Response::new(peer::ForwardResponse {
+            outcome: Some(outcome),
+        }))
+    }
+
+    async fn read_index(
+        &self,
+        request: Request<peer::ReadIndexRequest>,
+    ) -> Result<Response<peer::ReadIndexResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        let index = self
+            .node
+            .read_index_here()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        Ok(Response::new(peer::ReadIndexResponse { index }))
+    }
+
+    async fn join(
+        &self,
+        request: Request<peer::JoinRequest>,
+    ) -> Result<Response<peer::JoinResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        let sender = self.identify(identity.as_ref(), message.sender.as_ref())?;
+        let member = Member {
+            name: sender.node.clone(),
+            peer: message.peer_addr,
+            client: message.grpc_addr,
+            http: message.http_addr,
+        };
+        let answer = self
+            .node
+            .admit_again(sender.raft_id, member)
+            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        Ok(Response::new(answer))
+    }
+}
+
+fn lost_error(lost: &Lost) -> error::Error {
+    match lost {
+        Lost::NotLeader => words("not_leader"),
+        Lost::Unavailable(unavailable) => words(unavailable.word()),
+    }
+}
+
+fn words(code: &str) -> error::Error {
+    error::Error {
+        code: code.to_owned(),
+        ..error::Error::default()
+    }
+}
+
+fn malformed(error: impl std::fmt::Display) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+fn storage(error: impl std::fmt::Display) -> Status {
+    Status::internal(error.to_string())
+}
+
+/// Raft has ended: the process is about to.
+fn ended(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(error.to_string())
+}
