@@ -118,11 +118,12 @@ impl StateMachine {
         if let Some(membership) = membership {
             self.membership = membership;
         }
+        // First the progress: whoever has an answer finds what it says applied here.
+        let progress = Progress::of(&self.rows, applied).map_err(io::Error::other)?;
+        self.live.publish(applied, progress, events);
         for (responder, answer) in answers {
             responder.send(answer);
         }
-        let progress = Progress::of(&self.rows, applied).map_err(io::Error::other)?;
-        self.live.publish(applied, progress, events);
         Ok(())
     }
 
@@ -155,10 +156,12 @@ impl RaftStateMachine<Raft> for StateMachine {
         Ok((self.applied, self.membership.clone()))
     }
 
-    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    async fn apply<Strm>(&mut self, entries: Strm) -> Result<(), io::Error>
     where
         Strm: Stream<Item = Result<EntryResponder<Raft>, io::Error>> + Unpin + OptionalSend,
     {
+        // The last run asks once more after the end, which not every stream bears.
+        let mut entries = entries.fuse();
         loop {
             let mut run = Vec::new();
             let mut bytes = 0_usize;
