@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use store::Member;
@@ -26,6 +27,9 @@ pub trait Connector: Send + Sync + 'static {
 
 /// The largest message between peers: a snapshot chunk, or an append of capped size, with room.
 pub const PEER_MESSAGE_MAX: usize = 8 * 1024 * 1024;
+
+/// How long a connection may take to be made; an election takes no less.
+const CONNECT: Duration = Duration::from_secs(1);
 
 /// One channel a peer, opened when first used and again whenever it broke.
 #[derive(Clone)]
@@ -51,10 +55,18 @@ impl Peers {
             .max_encoding_message_size(PEER_MESSAGE_MAX)
     }
 
+    /// Gives up a connection on which a request got no answer: a cut network closes nothing by itself, and
+    /// heartbeats find a dead one sooner than the system would.
+    pub fn give_up(&self, peer: &Member) {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        channels.remove(&(peer.name.clone(), peer.peer.clone()));
+    }
+
     fn channel(&self, peer: &Member) -> Channel {
         let (connector, peer) = (self.connector.clone(), peer.clone());
         // The address in the URI is never resolved: the connector knows the peer.
         Endpoint::from_static("http://peer")
+            .connect_timeout(CONNECT)
             .tcp_nodelay(true)
             .connect_with_connector_lazy(service_fn(move |_uri| {
                 let connecting = connector.connect(&peer);

@@ -37,6 +37,7 @@ impl Node {
                 return Err(Lost::Unavailable(Unavailable::NoLeader));
             }
             Err(_elapsed) => {
+                self.peers().give_up(leader);
                 self.leader_lost();
                 return Err(Lost::Unavailable(Unavailable::Deadline));
             }
@@ -80,7 +81,10 @@ impl Node {
                 self.leader_lost();
                 Err(Unavailable::NoLeader)
             }
-            Err(_elapsed) => Err(Unavailable::Deadline),
+            Err(_elapsed) => {
+                self.peers().give_up(leader);
+                Err(Unavailable::Deadline)
+            }
         }
     }
 }

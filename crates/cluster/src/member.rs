@@ -43,7 +43,7 @@ impl Node {
     pub async fn found(&self, founding: Founding, within: Duration) -> Result<(), MemberError> {
         let deadline = Instant::now() + within;
         let known = self.cluster_id();
-        if !known.is_empty() && self.status().members.len() > 1 {
+        if self.reader().chain()?.is_some() {
             return Err(MemberError::Taken {
                 member: self.member().clone(),
                 cluster: known,
@@ -78,10 +78,13 @@ impl Node {
         {
             self.hello_until(member, true, deadline).await?;
         }
-        self.raft()
-            .initialize(nodes)
-            .await
-            .map_err(|error| MemberError::Refused(error.to_string()))?;
+        let ended = |fatal: openraft::errors::Fatal<store::Raft>| Unavailable::Stopped(fatal.to_string());
+        if !self.raft().is_initialized().await.map_err(ended)? {
+            self.raft()
+                .initialize(nodes)
+                .await
+                .map_err(|error| MemberError::Refused(error.to_string()))?;
+        }
 
         let init = Command::Init(Init {
             chain_id: cluster_id,
@@ -397,7 +400,10 @@ impl Node {
             let why = match tokio::time::timeout(HELLO, self.hello(member, found)).await {
                 Ok(Ok(hello)) => return Ok(hello),
                 Ok(Err(status)) => status.message().to_owned(),
-                Err(_elapsed) => "no answer".to_owned(),
+                Err(_elapsed) => {
+                    self.peers().give_up(member);
+                    "no answer".to_owned()
+                }
             };
             if Instant::now() + AGAIN > deadline {
                 return Err(MemberError::Unreachable {

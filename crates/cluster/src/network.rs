@@ -198,7 +198,10 @@ impl Target {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             // A refused connection or a wrong peer: no use in asking again at once.
             Ok(Err(status)) => Err(RPCError::Unreachable(Unreachable::new(&status))),
-            Err(_elapsed) => Err(RPCError::Timeout(self.timeout(action, option.hard_ttl()))),
+            Err(_elapsed) => {
+                self.peers.give_up(&self.member);
+                Err(RPCError::Timeout(self.timeout(action, option.hard_ttl())))
+            }
         }
     }
 

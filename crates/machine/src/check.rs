@@ -2,17 +2,47 @@
 
 use std::collections::BTreeMap;
 
-use decision::NanoUsd;
+use decision::{AgentId, NanoUsd, OrganizationId, SessionId, Timestamp};
 
 use crate::scope::AccountId;
-use crate::table::{Account, DueWork, Key, Phase, Row, Session, SessionStatus};
+use crate::table::{Account, DueWork, Fault, Key, Phase, Row, Rows, Session, SessionStatus};
+
+/// Reads all rows that the invariants are about, and gives what is broken.
+///
+/// # Errors
+/// The rows cannot be read.
+pub fn broken_in<R: Rows>(rows: &R) -> Result<Vec<String>, Fault> {
+    let (first, last) = (SessionId::below_all(), SessionId::above_all());
+    let tables = [
+        (
+            Key::Account(AccountId::Organization(OrganizationId::below_all())),
+            Key::Account(AccountId::Session(last.clone())),
+        ),
+        (Key::Session(first.clone()), Key::Session(last.clone())),
+        (
+            Key::SessionOf(OrganizationId::below_all(), AgentId::below_all(), first.clone()),
+            Key::SessionOf(OrganizationId::above_all(), AgentId::above_all(), last.clone()),
+        ),
+        (Key::Call(first.clone(), 0), Key::Call(last.clone(), 0)),
+        (Key::Hold(first.clone(), 0), Key::Hold(last.clone(), 0)),
+        (
+            Key::Due(Timestamp::ZERO, DueWork::first()),
+            Key::Due(Timestamp::MAX, DueWork::first()),
+        ),
+    ];
+    let mut all = BTreeMap::new();
+    for (from, until) in &tables {
+        all.extend(rows.scan(from, until, usize::MAX)?);
+    }
+    Ok(broken(&all))
+}
 
 /// Gives every broken invariant in words; none when all hold.
 pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
     let mut broken = Vec::new();
     let mut held: BTreeMap<AccountId, NanoUsd> = BTreeMap::new();
     let mut accounts: BTreeMap<&AccountId, &Account> = BTreeMap::new();
-    let mut sessions: BTreeMap<&decision::SessionId, &Session> = BTreeMap::new();
+    let mut sessions: BTreeMap<&SessionId, &Session> = BTreeMap::new();
     for (key, row) in rows {
         match (key, row) {
             (Key::Account(id), Row::Account(account)) => {

@@ -1,0 +1,428 @@
+//! The command line: every command, flag and default.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Decides, before it runs, whether an AI agent's tool call may run.
+#[derive(Debug, Parser)]
+#[command(name = "haltgate", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Shows it all on three local nodes: a runaway agent stopped, the leader killed, the record verified.
+    Demo,
+    /// Runs one node with its data in a directory, certificates made, ready to use.
+    Dev(Dev),
+    /// Runs one node of a cluster in the foreground.
+    Server(Server),
+    /// Writes configurations and certificates of a cluster on this machine; starts nothing.
+    LocalCluster(LocalCluster),
+    /// Forms the cluster from the members in a node's configuration.
+    Init(OfNode),
+    /// Adds a new node to a running cluster, by a cluster operator.
+    Join(Join),
+    /// Lists the members.
+    Members(Remote),
+    /// Shows what a node knows of itself and its cluster.
+    Status(Status),
+    /// Hands a node's leadership to another.
+    Drain(Drain),
+    /// Makes and shows certificates, for development and small installations.
+    #[command(subcommand)]
+    Pki(Pki),
+    /// Asks once whether a call may run.
+    Call(Call),
+    /// Sessions of agents.
+    #[command(subcommand)]
+    Session(Session),
+    /// Budgets of organizations, agents and sessions.
+    #[command(subcommand)]
+    Budget(Budget),
+    /// Guards: the limits sessions run under.
+    #[command(subcommand)]
+    Guard(Guard),
+    /// The kill switch.
+    #[command(subcommand)]
+    Kill(Kill),
+    /// The audit log.
+    #[command(subcommand)]
+    Audit(Audit),
+    /// The published vectors of SP/1.0.
+    #[command(subcommand)]
+    Conformance(Conformance),
+    /// Measures a cluster that runs with `--bench-fixture` (docs/bench/authorize-v1.md).
+    Bench(Bench),
+    /// Prints the completions of a shell.
+    Completions { shell: clap_complete::Shell },
+}
+
+/// Which cluster, and as whom.
+#[derive(Debug, Clone, Args)]
+pub struct Remote {
+    /// Addresses of nodes, separated by commas.
+    #[arg(long, env = "HALTGATE_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:9000")]
+    pub endpoints: Vec<String>,
+    /// The authorities that nodes' certificates come from (PEM).
+    #[arg(long, env = "HALTGATE_CA")]
+    pub ca: PathBuf,
+    /// The certificate that says who asks (PEM).
+    #[arg(long, env = "HALTGATE_CERT")]
+    pub cert: PathBuf,
+    /// Its key (PEM).
+    #[arg(long, env = "HALTGATE_KEY")]
+    pub key: PathBuf,
+    /// How long the command may take, such as `10s` or `250ms`.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct Dev {
+    /// Where data and certificates live; made when missing.
+    #[arg(default_value = "haltgate-dev")]
+    pub dir: PathBuf,
+    #[arg(long, default_value_t = 9000)]
+    pub base_port: u16,
+}
+
+#[derive(Debug, Args)]
+pub struct Server {
+    /// The node's configuration (docs/CONFIG.md).
+    #[arg(long, env = "HALTGATE_CONFIG")]
+    pub config: PathBuf,
+    /// Checks the configuration and ends.
+    #[arg(long)]
+    pub check: bool,
+    /// Loads the sessions of the benchmark after `init`; only where every address is loopback.
+    #[arg(long)]
+    pub bench_fixture: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LocalCluster {
+    pub dir: PathBuf,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub nodes: u16,
+    /// The first node's gRPC port; its peer and HTTP ports follow, the next node's are ten higher.
+    #[arg(long, default_value_t = 9000)]
+    pub base_port: u16,
+}
+
+#[derive(Debug, Args)]
+pub struct OfNode {
+    #[arg(long, env = "HALTGATE_CONFIG")]
+    pub config: PathBuf,
+    /// How long all members may take to answer.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct Join {
+    #[command(flatten)]
+    pub remote: Remote,
+    /// The configuration of the node that joins; it must be running.
+    #[arg(long, env = "HALTGATE_CONFIG")]
+    pub config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub remote: Remote,
+    /// Also hashes the node's whole state.
+    #[arg(long)]
+    pub state_hash: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Drain {
+    #[command(flatten)]
+    pub remote: Remote,
+    /// The Raft id that shall lead; any other voter when left out.
+    #[arg(long)]
+    pub to: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Pki {
+    /// Makes a certificate authority: `ca.crt` and `ca.key`.
+    Init { dir: PathBuf },
+    /// Issues a certificate, such as `org/acme/agent/bot-1` or `node/1`.
+    Issue(PkiIssue),
+    /// Shows whose certificate it is, and until when.
+    Inspect { cert: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub struct PkiIssue {
+    /// The directory that `pki init` made.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The identity, a path below the trust domain.
+    pub identity: String,
+    /// Further identities: the agents a sidecar may speak for, a prefix with `*` at its end.
+    #[arg(long)]
+    pub agent: Vec<String>,
+    /// Names and addresses under which a node is reached.
+    #[arg(long)]
+    pub host: Vec<String>,
+    /// The files' name without ending.
+    #[arg(long)]
+    pub name: String,
+    #[arg(long, default_value_t = 365)]
+    pub days: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Call {
+    #[command(flatten)]
+    pub remote: Remote,
+    /// The session; a new one is opened when left out.
+    #[arg(long)]
+    pub session: Option<String>,
+    /// The organization that the certificate belongs to.
+    #[arg(long)]
+    pub org: Option<String>,
+    /// The agent that the certificate belongs to.
+    #[arg(long)]
+    pub agent: Option<String>,
+    /// The tool.
+    pub tool: String,
+    /// Its parameters, a JSON object.
+    #[arg(default_value = "{}")]
+    pub params: String,
+    /// The expected cost in dollars, such as `0.01`.
+    #[arg(long)]
+    pub cost: Option<String>,
+    /// The call's number in its session.
+    #[arg(long, default_value_t = 1)]
+    pub number: u64,
+    /// The nonce; drawn when left out.
+    #[arg(long)]
+    pub nonce: Option<u64>,
+    /// The request id; the same one asks again.
+    #[arg(long)]
+    pub request_id: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// Lists sessions of `org/ORG` or `org/ORG/agent/AGENT`.
+    List {
+        #[command(flatten)]
+        remote: Remote,
+        #[arg(default_value = "")]
+        scope: String,
+    },
+    Show(OnSession),
+    /// Closes a tripped circuit.
+    Reset(ActOnSession),
+    Pause(ActOnSession),
+    /// Lifts a pause; a call that waited for a person is cancelled.
+    Resume(ActOnSession),
+    Terminate(ActOnSession),
+}
+
+#[derive(Debug, Args)]
+pub struct OnSession {
+    #[command(flatten)]
+    pub remote: Remote,
+    pub session: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ActOnSession {
+    #[command(flatten)]
+    pub remote: Remote,
+    pub session: String,
+    /// Why; it stands in the audit log.
+    #[arg(long)]
+    pub justification: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Budget {
+    /// Shows one account, or all in reach.
+    Show {
+        #[command(flatten)]
+        remote: Remote,
+        scope: Option<String>,
+    },
+    /// Sets an account's limit: dollars, `unlimited` or `suspended`.
+    Set {
+        #[command(flatten)]
+        remote: Remote,
+        /// `org/ORG`, `org/ORG/agent/AGENT` or `session/SESSION`.
+        scope: String,
+        limit: String,
+        #[arg(long, default_value = "")]
+        justification: String,
+    },
+    /// Adds dollars to an account.
+    Grant {
+        #[command(flatten)]
+        remote: Remote,
+        scope: String,
+        amount: String,
+        #[arg(long, default_value = "")]
+        justification: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Guard {
+    /// Writes the guard of `default`, `org/ORG` or `org/ORG/agent/AGENT` from a TOML file (keys as in `[guard]`).
+    Put {
+        #[command(flatten)]
+        remote: Remote,
+        scope: String,
+        file: PathBuf,
+        #[arg(long, default_value = "")]
+        justification: String,
+    },
+    Show {
+        #[command(flatten)]
+        remote: Remote,
+        #[arg(default_value = "default")]
+        scope: String,
+    },
+    List {
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Kill {
+    /// Stops everything at and below a scope: `global`, `org/ORG`, `org/ORG/agent/AGENT`, `session/SESSION`.
+    Engage {
+        #[command(flatten)]
+        remote: Remote,
+        scope: String,
+        #[arg(long)]
+        reason: String,
+        #[arg(long, default_value = "")]
+        ticket: String,
+    },
+    /// Lifts it, by an admin.
+    Release {
+        #[command(flatten)]
+        remote: Remote,
+        scope: String,
+        #[arg(long)]
+        justification: String,
+        #[arg(long, default_value = "")]
+        ticket: String,
+    },
+    List {
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Prints entries as they are made.
+    Tail {
+        #[command(flatten)]
+        remote: Remote,
+        /// The first sequence; the newest ten when left out.
+        #[arg(long)]
+        from: Option<u64>,
+        /// Ends at the newest entry instead of waiting for more.
+        #[arg(long)]
+        no_follow: bool,
+    },
+    /// Checks an export: every hash, link and signature. Ends with 1 and the sequence that broke.
+    Verify {
+        file: PathBuf,
+        /// A checkpoint kept elsewhere: shows a cut or replaced tail.
+        #[arg(long)]
+        checkpoint: Option<PathBuf>,
+        /// Accepts entries at the end that are not signed yet.
+        #[arg(long)]
+        allow_unsealed: bool,
+    },
+    /// Writes all entries, signatures and public keys as JSON lines; waits until all are signed.
+    Export {
+        #[command(flatten)]
+        remote: Remote,
+        #[arg(long)]
+        to: PathBuf,
+    },
+    /// Prints a signed checkpoint of the chain: keep it elsewhere.
+    Checkpoint {
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Conformance {
+    /// Runs a file of vectors: the published format or JSON lines, plain or `.gz`.
+    Run { file: PathBuf },
+}
+
+#[derive(Debug, Args)]
+pub struct Bench {
+    #[command(flatten)]
+    pub remote: Remote,
+    #[arg(long, default_value_t = 64)]
+    pub connections: u32,
+    #[arg(long, default_value_t = 8)]
+    pub seconds: u64,
+    /// Calls before the clock starts.
+    #[arg(long, default_value_t = 2)]
+    pub warmup_seconds: u64,
+    /// 1, 2, 3 … : the repeat, which changes the requests and their nonces.
+    #[arg(long, default_value_t = 1)]
+    pub repeat: u64,
+}
+
+/// Reads `250ms`, `10s`, `5m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not like 250ms, 10s or 5m"))?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(number)),
+        "" | "s" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
+        _ => Err(format!("{text:?} is not like 250ms, 10s or 5m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::{Cli, duration};
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_read_with_their_unit() {
+        for (text, millis) in [("250ms", Some(250)), ("10s", Some(10_000)), ("3", Some(3_000)), ("2m", Some(120_000)), ("x", None), ("5h", None), ("", None)] {
+            assert_eq!(duration(text).ok().map(|d| d.as_millis()), millis, "{text}");
+        }
+    }
+}

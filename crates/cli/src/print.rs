@@ -1,0 +1,58 @@
+//! Results on standard output: a table for people, JSON with the same names for programs.
+
+use serde_json::Value;
+
+use crate::args::Output;
+
+/// Prints one object: `name: value` lines, or one JSON line.
+pub fn object(output: Output, value: &Value) {
+    match output {
+        Output::Json => println!("{value}"),
+        Output::Table => {
+            let Some(fields) = value.as_object() else { return println!("{}", cell(value)) };
+            let width = fields.keys().map(String::len).max().unwrap_or(0);
+            for (name, value) in fields {
+                println!("{name:width$}  {}", cell(value));
+            }
+        }
+    }
+}
+
+/// Prints a list of objects: a table of their fields, or one JSON array.
+pub fn list(output: Output, rows: &[Value], columns: &[&str]) {
+    match output {
+        Output::Json => println!("{}", Value::from(rows.to_vec())),
+        Output::Table => {
+            let texts: Vec<Vec<String>> = rows
+                .iter()
+                .map(|row| columns.iter().map(|column| cell(row.get(*column).unwrap_or(&Value::Null))).collect())
+                .collect();
+            let widths: Vec<usize> = columns
+                .iter()
+                .enumerate()
+                .map(|(place, column)| {
+                    let cells = texts.iter().filter_map(|row| row.get(place)).map(|text| text.chars().count());
+                    cells.chain([column.len()]).max().unwrap_or(0)
+                })
+                .collect();
+            line(columns.iter().map(|column| column.to_uppercase()), &widths);
+            for row in texts {
+                line(row.into_iter(), &widths);
+            }
+        }
+    }
+}
+
+fn line(cells: impl Iterator<Item = String>, widths: &[usize]) {
+    let cells: Vec<String> = cells.zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+    println!("{}", cells.join("  ").trim_end());
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
