@@ -77,17 +77,22 @@ impl LogStore {
             first = Some(keys::read_number(key));
             false
         })?;
-        if let (Some(purged), Some(Ok(first))) = (purged, first)
-            && purged.index.checked_add(1) != Some(first)
+        let begin = purged.map_or(0, |id| id.index.saturating_add(1));
+        let begin = match first
+            .transpose()
+            .map_err(|error| StoreError::Damaged(format!("log entry: {error}")))?
         {
-            return Err(StoreError::Damaged(format!(
-                "the log was purged to {} but begins at {first}",
-                purged.index
-            )));
-        }
+            Some(first) if purged.is_some() && first != begin => {
+                return Err(StoreError::Damaged(format!(
+                    "log entry {begin} is missing: {first} is the first"
+                )));
+            }
+            Some(first) => first,
+            None => begin,
+        };
         Ok(Self(Arc::new(Log {
             writer,
-            tail: Guarded::new(Tail::new(purged, last, tail_bytes)),
+            tail: Guarded::new(Tail::new(purged, begin, last, tail_bytes)),
             vote: Guarded::new(vote),
             committed: Guarded::new(committed),
             disk,
@@ -402,3 +407,6 @@ impl fmt::Debug for Log {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

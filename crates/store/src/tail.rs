@@ -17,6 +17,8 @@ pub(crate) struct Tail {
     /// Entries below this index are on disk.
     written: u64,
     purged: Option<LogId>,
+    /// The index of the first entry, in memory or on disk: after the purged one, where any was purged.
+    begin: u64,
     /// The last entry, in memory or on disk.
     last: Option<LogId>,
 }
@@ -31,7 +33,8 @@ pub(crate) struct Plan {
 }
 
 impl Tail {
-    pub fn new(purged: Option<LogId>, last: Option<LogId>, bytes_max: usize) -> Self {
+    /// Knows a log on disk: what was purged, the first index that is there, and the last entry.
+    pub fn new(purged: Option<LogId>, begin: u64, last: Option<LogId>, bytes_max: usize) -> Self {
         let next = last.or(purged).map_or(0, |id| id.index.saturating_add(1));
         Self {
             entries: VecDeque::new(),
@@ -40,6 +43,7 @@ impl Tail {
             bytes_max,
             written: next,
             purged,
+            begin,
             last,
         }
     }
@@ -69,6 +73,7 @@ impl Tail {
                 }
                 Some(_) => {}
                 None => {
+                    self.begin = index;
                     self.first = index;
                     self.written = index;
                 }
@@ -95,6 +100,11 @@ impl Tail {
     /// Removes the entries after this one; `last` is its id.
     pub fn truncate_after(&mut self, last: Option<LogId>) {
         let next = last.or(self.purged).map_or(0, |id| id.index.saturating_add(1));
+        // INVARIANT: what is appended at these indexes from now on is not on disk yet.
+        self.written = self.written.min(next);
+        if self.last.is_none_or(|own| own.index < next) {
+            return;
+        }
         while self.next() > next.max(self.first) {
             let Some(entry) = self.entries.pop_back() else {
                 break;
@@ -105,8 +115,6 @@ impl Tail {
             self.first = next;
         }
         self.last = if last > self.purged { last } else { None };
-        // INVARIANT: what is appended at these indexes from now on is not on disk yet.
-        self.written = self.written.min(next);
     }
 
     /// Removes the entries up to this one.
@@ -128,13 +136,13 @@ impl Tail {
         }
         self.written = self.written.max(next);
         self.purged = self.purged.max(Some(upto));
+        self.begin = self.begin.max(next);
     }
 
     /// Plans a read of `from..until`, as far as the log has it.
     pub fn plan(&self, from: u64, until: u64, bytes_max: usize) -> Plan {
-        let begin = self.purged.map_or(0, |id| id.index.saturating_add(1));
-        let end = self.last.map_or(begin, |id| id.index.saturating_add(1));
-        let (from, until) = (from.max(begin), until.min(end));
+        let end = self.last.map_or(self.begin, |id| id.index.saturating_add(1));
+        let (from, until) = (from.max(self.begin), until.min(end));
         if from >= until {
             return Plan {
                 disk: 0..0,

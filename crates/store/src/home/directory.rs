@@ -92,17 +92,18 @@ impl DirectoryHome {
         let mut found: Option<(PathBuf, SnapshotData)> = None;
         for name in names(&dir)? {
             let path = dir.join(&name);
-            let data = if name.ends_with(SNAPSHOT_SUFFIX) {
-                Some(SnapshotData::open(&path)?)
-            } else {
-                None
+            let data = match SnapshotData::open(&path) {
+                Ok(data) if name.ends_with(SNAPSHOT_SUFFIX) => Some(data),
+                // The state does not need it, and another is built when one is asked for.
+                Err(error) if name.ends_with(SNAPSHOT_SUFFIX) => {
+                    tracing::error!(%error, "a damaged snapshot is removed");
+                    None
+                }
+                Ok(_) | Err(_) => None,
             };
+            let newest = found.as_ref().map(|(_, found)| found.info().applied);
             match data {
-                Some(data)
-                    if found
-                        .as_ref()
-                        .is_none_or(|(_, other)| other.info().applied < data.info().applied) =>
-                {
+                Some(data) if newest.is_none_or(|newest| newest < data.info().applied) => {
                     if let Some((older, _)) = found.replace((path, data)) {
                         remove_file(&older)?;
                     }
