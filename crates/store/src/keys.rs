@@ -34,8 +34,23 @@ pub(crate) const PURGED: &[u8] = &[3];
 pub(crate) const APPLIED: &[u8] = &[1];
 pub(crate) const MEMBERSHIP: &[u8] = &[2];
 
-/// The first byte of every key of the table of due work: its rows come and go at one end.
+/// The first byte of every key of due work.
 pub(crate) const DUE_TABLE: u8 = table::DUE;
+
+/// The least key of due work at this time.
+pub(crate) fn due_at(time: Timestamp) -> Vec<u8> {
+    let mut key = Writer(Vec::new());
+    key.byte(table::DUE).number(time.nanos());
+    key.0
+}
+
+/// The time of a key of due work, or of a bound of a scan.
+pub(crate) fn due_time(key: &[u8]) -> Option<Timestamp> {
+    let mut from = Reader(key);
+    let table = from.byte().ok()?;
+    let time = from.number().ok()?;
+    (table == table::DUE).then_some(Timestamp::from_nanos(time))
+}
 
 /// The key of a log entry by index, or of an audit entry by sequence.
 pub(crate) fn number(number: u64) -> [u8; 8] {

@@ -19,6 +19,7 @@
 
 mod config;
 mod disk;
+mod due;
 mod error;
 mod format;
 mod guarded;

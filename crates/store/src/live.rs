@@ -7,6 +7,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::config::{LogId, StoredMembership};
 use crate::disk::{Disk, DiskError, Read, Space};
+use crate::due::NextDue;
 use crate::error::StoreError;
 use crate::guarded::Guarded;
 use crate::keys;
@@ -16,10 +17,26 @@ use crate::record;
 #[derive(Debug)]
 pub(crate) struct Live {
     /// Replaced as a whole when a snapshot is installed.
-    disk: RwLock<Arc<dyn Disk>>,
+    state: RwLock<Arc<StateDisk>>,
     applied: Guarded<Applied>,
     progress: watch::Sender<Progress>,
     events: broadcast::Sender<Arc<Vec<Event>>>,
+}
+
+/// A state's disk, and what is kept in memory for all who read it.
+#[derive(Debug)]
+pub(crate) struct StateDisk {
+    pub disk: Arc<dyn Disk>,
+    pub due: Guarded<NextDue>,
+}
+
+impl StateDisk {
+    pub fn new(disk: Arc<dyn Disk>) -> Arc<Self> {
+        Arc::new(Self {
+            disk,
+            due: Guarded::default(),
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +62,9 @@ pub struct Progress {
 const EVENTS_WAITING_MAX: usize = 1024;
 
 impl Live {
-    pub fn over(disk: Arc<dyn Disk>, applied: Option<LogId>, progress: Progress) -> Self {
+    pub fn over(state: Arc<StateDisk>, applied: Option<LogId>, progress: Progress) -> Self {
         Self {
-            disk: RwLock::new(disk),
+            state: RwLock::new(state),
             applied: Guarded::new(Applied {
                 to: applied,
                 durable: None,
@@ -57,28 +74,29 @@ impl Live {
         }
     }
 
-    pub fn disk(&self) -> Arc<dyn Disk> {
-        Arc::clone(&self.disk.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn state(&self) -> Arc<StateDisk> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another disk in the place of this one; gives the old one.
-    pub fn replace(&self, disk: Arc<dyn Disk>, applied: Option<LogId>, progress: Progress) -> Arc<dyn Disk> {
-        let mut slot = self.disk.write().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *slot, disk);
+    /// Puts another disk in the place of this one, which is then retired.
+    pub fn replace(&self, state: Arc<StateDisk>, applied: Option<LogId>, progress: Progress) {
+        let mut slot = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        // Its directory goes when its last reader does.
+        slot.disk.retire();
+        *slot = state;
         *self.applied.lock() = Applied {
             to: applied,
             durable: applied,
         };
         self.progress.send_replace(progress);
-        old
     }
 
     /// Makes all that was applied durable.
     pub fn flush(&self) -> Result<(), DiskError> {
         // Held over the flush, so that the disk is not replaced under it.
-        let disk = self.disk.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let to = self.applied.lock().to;
-        disk.flush()?;
+        state.disk.flush()?;
         let mut applied = self.applied.lock();
         applied.durable = applied.durable.max(to);
         Ok(())

@@ -3,7 +3,7 @@ use std::io;
 use std::sync::Arc;
 
 use audit::{Entry, KeyRing, Seal};
-use decision::Digest;
+use decision::{Digest, Timestamp};
 use machine::Event;
 use machine::table::{Chain, Fault, Key, Read as _, Row, Rows};
 use sha2::{Digest as _, Sha256};
@@ -60,8 +60,8 @@ impl StateReader {
     /// # Errors
     /// The disk fails, or what it holds is damaged.
     pub fn at<T>(&self, read: impl FnOnce(&StateView<'_>) -> T) -> Result<T, StoreError> {
-        let disk = self.live.disk();
-        let view = disk.view();
+        let state = self.live.state();
+        let view = state.disk.view();
         let (applied, membership) = read_meta(view.as_ref())?;
         Ok(read(&StateView {
             view: view.as_ref(),
@@ -104,6 +104,13 @@ impl StateReader {
     /// Reads where the audit chain stands; none before the cluster was initialised.
     pub fn chain(&self) -> Result<Option<Chain>, StoreError> {
         self.at(|view| view.chain().map_err(damaged))?
+    }
+
+    /// Says whether any work is due at this time; cheap, where a view would step over all that was done.
+    pub fn is_due(&self, now: Timestamp) -> Result<bool, StoreError> {
+        let state = self.live.state();
+        let due = state.due.lock().is_due(state.disk.as_ref(), now);
+        due.map_err(damaged)
     }
 
     /// Makes all that was applied survive power loss.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use machine::table::{Change, Fault, Key, Row, Rows};
 
-use crate::disk::{Disk, DiskError, Op, Read, Space};
+use crate::disk::{DiskError, Op, Read, Space};
 use crate::guarded::Guarded;
 use crate::keys;
+use crate::live::StateDisk;
 use crate::record;
 
 /// Rows read straight from a disk, or from a view of one.
@@ -29,24 +30,17 @@ impl Rows for DiskRows<'_> {
 /// So a scan may read the disk alone.
 #[derive(Debug)]
 pub(crate) struct RowCache {
-    disk: Arc<dyn Disk>,
+    state: Arc<StateDisk>,
     rows: Guarded<Generations>,
-    /// No row of the table of due work is below this key. Deleted rows are skipped one by one by a scan,
-    /// and due work is deleted where every scan begins.
-    due_from: Guarded<Vec<u8>>,
 }
 
 impl RowCache {
-    pub fn over(disk: Arc<dyn Disk>, rows_max: usize) -> Self {
+    pub fn over(state: Arc<StateDisk>, rows_max: usize) -> Self {
         let rows = Guarded::new(Generations {
             rows_max,
             ..Generations::default()
         });
-        Self {
-            disk,
-            rows,
-            due_from: Guarded::new(vec![keys::DUE_TABLE]),
-        }
+        Self { state, rows }
     }
 
     /// Encodes changes for the disk, in their order.
@@ -62,19 +56,13 @@ impl RowCache {
 
     /// Takes in changes that were written.
     pub fn take_in(&self, changes: Vec<Change>) {
+        self.state.due.lock().take_in(&changes);
         let mut rows = self.rows.lock();
         for change in changes {
-            let (key, row) = match change {
-                Change::Put(key, row) => (keys::encode(&key), Some(row)),
-                Change::Delete(key) => (keys::encode(&key), None),
-            };
-            if row.is_some() && key.first() == Some(&keys::DUE_TABLE) {
-                let mut due_from = self.due_from.lock();
-                if key < *due_from {
-                    due_from.clone_from(&key);
-                }
+            match change {
+                Change::Put(key, row) => rows.insert(keys::encode(&key), Some(row)),
+                Change::Delete(key) => rows.insert(keys::encode(&key), None),
             }
-            rows.insert(key, row);
         }
     }
 }
@@ -86,27 +74,20 @@ impl Rows for RowCache {
         if let Some(row) = rows.get(&key) {
             return Ok(row);
         }
-        let row = read_row(self.disk.as_ref(), &key)?;
+        let row = read_row(self.state.disk.as_ref(), &key)?;
         rows.insert(key, row.clone());
         Ok(row)
     }
 
     fn scan(&self, from: &Key, until: &Key, limit: usize) -> Result<Vec<(Key, Row)>, Fault> {
+        let disk = self.state.disk.as_ref();
+        let due = matches!(from, Key::Due(..)) && matches!(until, Key::Due(..));
         let (from, until) = (keys::encode(from), keys::encode(until));
-        if from.first() != Some(&keys::DUE_TABLE) || limit == 0 {
-            return scan_rows(self.disk.as_ref(), &from, &until, limit);
+        if due {
+            self.state.due.lock().scan(disk, &from, &until, limit)
+        } else {
+            scan_rows(disk, &from, &until, limit)
         }
-        let mut due_from = self.due_from.lock();
-        if from > *due_from {
-            return scan_rows(self.disk.as_ref(), &from, &until, limit);
-        }
-        let found = scan_rows(self.disk.as_ref(), &due_from, &until, limit)?;
-        match found.first() {
-            Some((key, _)) => *due_from = keys::encode(key),
-            None if until > *due_from => *due_from = until,
-            None => {}
-        }
-        Ok(found)
     }
 }
 
@@ -137,15 +118,15 @@ impl Generations {
     }
 }
 
-fn read_row(disk: &(impl Read + ?Sized), key: &[u8]) -> Result<Option<Row>, Fault> {
+fn read_row(disk: &dyn Read, key: &[u8]) -> Result<Option<Row>, Fault> {
     disk.get(Space::Rows, key)
         .map_err(fault)?
         .map(|bytes| decode(key, &bytes))
         .transpose()
 }
 
-fn scan_rows(
-    disk: &(impl Read + ?Sized),
+pub(crate) fn scan_rows(
+    disk: &dyn Read,
     from: &[u8],
     until: &[u8],
     limit: usize,

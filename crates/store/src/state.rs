@@ -17,7 +17,7 @@ use crate::disk::{Durability, Op, Space};
 use crate::error::StoreError;
 use crate::home::Home;
 use crate::keys;
-use crate::live::{Live, Progress, read_meta};
+use crate::live::{Live, Progress, StateDisk, read_meta};
 use crate::record;
 use crate::rows::RowCache;
 use crate::snapshot::{self, SnapshotBuilder, SnapshotData, Stage};
@@ -51,10 +51,10 @@ impl StateMachine {
         rows_max: usize,
         stop_install_at: Option<Stage>,
     ) -> Result<Self, StoreError> {
-        let disk = live.disk();
-        let (applied, membership) = read_meta(disk.view().as_ref())?;
+        let state = live.state();
+        let (applied, membership) = read_meta(state.disk.view().as_ref())?;
         Ok(Self {
-            rows: RowCache::over(disk, rows_max),
+            rows: RowCache::over(state, rows_max),
             rows_max,
             live,
             home,
@@ -112,7 +112,7 @@ impl StateMachine {
             ops.push(Op::Put(Space::StateMeta, keys::MEMBERSHIP.to_vec(), bytes));
         }
         // Unsynced: the synced log brings the state forward again, and is not purged beyond what is durable.
-        self.live.disk().write(&ops, Durability::Unsynced)?;
+        self.live.state().disk.write(&ops, Durability::Unsynced)?;
         self.rows.take_in(changes);
         self.applied = applied;
         if let Some(membership) = membership {
@@ -135,15 +135,13 @@ impl StateMachine {
             .run(move || snapshot::install(home.as_ref(), &data, stop_at))
             .await
             .map_err(StoreError::file("installing a snapshot"))?;
-        let disk = installed?;
-        self.rows = RowCache::over(Arc::clone(&disk), self.rows_max);
+        let state = StateDisk::new(installed?);
+        self.rows = RowCache::over(Arc::clone(&state), self.rows_max);
         self.applied = info.applied;
         self.membership = info.membership;
         let progress =
             Progress::of(&self.rows, info.applied).map_err(|fault| StoreError::Damaged(fault.to_string()))?;
-        let old = self.live.replace(disk, info.applied, progress);
-        // Its directory goes when its last reader does.
-        old.retire();
+        self.live.replace(state, info.applied, progress);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::format::Identity;
 use crate::home::{DirectoryHome, Home};
-use crate::live::{Live, Progress, read_meta};
+use crate::live::{Live, Progress, StateDisk, read_meta};
 use crate::log::LogStore;
 use crate::memory::MemoryNode;
 use crate::reader::StateReader;
@@ -103,7 +103,7 @@ impl Store {
         let (applied, _) = read_meta(state.view().as_ref())?;
         let progress = Progress::of(&DiskRows(state.view().as_ref()), applied)
             .map_err(|fault| StoreError::Damaged(fault.to_string()))?;
-        let live = Arc::new(Live::over(state, applied, progress));
+        let live = Arc::new(Live::over(StateDisk::new(state), applied, progress));
         let Options {
             log_memory_bytes,
             rows_max,

@@ -70,8 +70,8 @@ pub(crate) async fn build(
 }
 
 fn write(live: &Live, home: &dyn Home, viewed: impl FnOnce()) -> Result<SnapshotData, StoreError> {
-    let disk = live.disk();
-    let view = disk.view();
+    let state = live.state();
+    let view = state.disk.view();
     // INVARIANT: what is said of the snapshot is read from the same view as its rows.
     let (applied, membership) = read_meta(view.as_ref())?;
     viewed();

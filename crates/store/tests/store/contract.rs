@@ -1,5 +1,6 @@
 //! What openraft asks of a store, and what we promise beyond it.
 
+use decision::DurationNs;
 use openraft::storage::{IOFlushed, RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::type_config::TypeConfigExt;
@@ -228,5 +229,23 @@ async fn an_entry_that_cannot_be_applied_stops_the_node_and_changes_nothing() {
             assert_eq!(store.reader.state_hash().await.unwrap(), before);
         }
         assert_eq!(store.state.applied_state().await.unwrap().0, Some(log_id(4)));
+    }
+}
+
+#[tokio::test]
+async fn what_is_due_is_known_without_a_scan_of_what_was_done() {
+    for disks in Disks::both() {
+        let mut store = disks.open();
+        apply(&mut store, entries(0..200)).await;
+        let now = store.reader.progress().borrow().log_time;
+        for seconds in [0, 1, 30, 90, 599, 601, 10_000] {
+            let time = now.plus(DurationNs::from_secs(seconds));
+            let scanned = store
+                .reader
+                .at(|view| machine::is_due(view, time))
+                .unwrap()
+                .unwrap();
+            assert_eq!(store.reader.is_due(time).unwrap(), scanned, "{seconds} s later");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod contract;
 mod directory;
 mod fixture;
 mod kill;
+mod measure;
 mod power;
 mod replay;
 mod snapshots;
