@@ -17,6 +17,7 @@ mod command {
     pub mod server;
     pub mod session;
 }
+mod export;
 mod failed;
 mod print;
 mod remote;

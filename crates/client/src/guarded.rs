@@ -76,13 +76,23 @@ impl<E> Refused<E> {
 /// What a tool gives back when it has run: its value, and what it cost where that is known.
 #[derive(Debug, Clone)]
 pub struct Done<T> {
-    pub value: T,
-    pub cost: Option<NanoUsd>,
+    value: T,
+    cost: Option<NanoUsd>,
 }
 
-impl<T> From<T> for Done<T> {
-    fn from(value: T) -> Self {
+impl<T> Done<T> {
+    /// A value whose cost is not known: the call is charged at its estimate.
+    pub fn new(value: T) -> Self {
         Self { value, cost: None }
+    }
+
+    /// Says what the call cost.
+    #[must_use]
+    pub fn cost(self, cost: NanoUsd) -> Self {
+        Self {
+            cost: Some(cost),
+            ..self
+        }
     }
 }
 
@@ -105,17 +115,15 @@ impl Guarded {
 
     /// Asks, runs the tool on ALLOW and only then, and reports how it ended.
     ///
-    /// The tool gets its parameters back; it returns a value, or `Done` with what it cost. A cost that is not
-    /// told is charged at the estimate.
+    /// The tool gets its parameters back; it says in `Done` what it cost.
     ///
     /// # Errors
     /// The call was not allowed, and did not run; or it ran and failed.
-    pub async fn run<T, E, D, F, Fut>(&self, call: Call, tool: F) -> Result<T, Refused<E>>
+    pub async fn run<T, E, F, Fut>(&self, call: Call, tool: F) -> Result<T, Refused<E>>
     where
-        D: Into<Done<T>>,
         E: Error,
         F: FnOnce(Value) -> Fut,
-        Fut: Future<Output = Result<D, E>>,
+        Fut: Future<Output = Result<Done<T>, E>>,
     {
         let number = self.calls.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let request = sp::PreExecRequest {
@@ -151,7 +159,7 @@ impl Guarded {
                 });
             }
         }
-        let outcome = tool(call.params).await.map(Into::into);
+        let outcome = tool(call.params).await;
         let (cost, error) = match &outcome {
             Ok(done) => (done.cost, String::new()),
             Err(error) => (None, error.to_string()),

@@ -1,7 +1,5 @@
 //! `haltgate init`, `join`, `members`, `status`, `drain`: the cluster itself.
 
-use std::fmt::Write as _;
-
 use client::{Credentials, Pool, request_id};
 use daemon::Config;
 use serde_json::{Value, json};
@@ -9,19 +7,13 @@ use wire::proto::haltgate::admin::v1 as admin;
 use wire::proto::haltgate::admin::v1::cluster_client::ClusterClient;
 
 use crate::args::{Drain, Join, OfNode, Output, Remote as RemoteArgs, Status};
+use crate::export::hex;
 use crate::failed::Failed;
 use crate::print;
 use crate::remote::Remote;
 
-/// Forms the cluster: asks the node of the configuration, with that node's own certificate.
 pub async fn init(args: OfNode, output: Output) -> Result<(), Failed> {
-    let config = load(&args.config)?;
-    let credentials =
-        Credentials { ca: config.tls.ca.clone(), cert: config.tls.cert.clone(), key: config.tls.key.clone() };
-    let pool = Pool::open(&[config.client_address()], &credentials)?;
-    let request = admin::ClusterInitRequest { request_id: request_id(), members: Vec::new() };
-    let form = |channel, request| async move { ClusterClient::new(channel).init(request).await };
-    let answer = pool.call(&request, args.timeout, form).await?;
+    let answer = form(&args).await?;
     print::object(
         output,
         &json!({
@@ -33,15 +25,27 @@ pub async fn init(args: OfNode, output: Output) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Forms the cluster: asks the node of the configuration, with that node's own certificate.
+pub async fn form(args: &OfNode) -> Result<admin::ClusterInitResponse, Failed> {
+    let config = load(&args.config)?;
+    let credentials =
+        Credentials { ca: config.tls.ca.clone(), cert: config.tls.cert.clone(), key: config.tls.key.clone() };
+    let pool = Pool::open(&[config.member().client], &credentials)?;
+    let request = admin::ClusterInitRequest { request_id: request_id(), members: Vec::new() };
+    let form = |channel, request| async move { ClusterClient::new(channel).init(request).await };
+    Ok(pool.call(&request, args.timeout, form).await?)
+}
+
 /// Adds a running, pristine node: learner first, then voter.
 pub async fn join(args: Join, output: Output) -> Result<(), Failed> {
     let config = load(&args.config)?;
-    let own = Remote::open(&RemoteArgs { endpoints: vec![config.client_address()], ..args.remote.clone() })?;
+    let own = Remote::open(&RemoteArgs { endpoints: vec![config.member().client], ..args.remote.clone() })?;
+    let addresses = config.member();
     let pristine = own.call(admin::ClusterStatusRequest::default(), status_of).await?;
     let member = admin::Member {
         node_id: pristine.node_id,
         raft_id: pristine.raft_id,
-        grpc_addr: config.client_address(),
+        grpc_addr: config.member().client,
         peer_addr: config.peer_address(),
         http_addr: config.http_address(),
         ..admin::Member::default()
@@ -133,13 +137,5 @@ fn member_row(member: &admin::Member) -> Value {
         "node": member.node_id, "raft_id": member.raft_id, "grpc": member.grpc_addr, "peer": member.peer_addr,
         "http": member.http_addr, "voter": member.voter, "reachable": member.reachable,
         "matched_index": member.matched_index,
-    })
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing into a string cannot fail.
-        let _written = write!(text, "{byte:02x}");
-        text
     })
 }

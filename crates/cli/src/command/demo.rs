@@ -1,0 +1,347 @@
+//! `haltgate demo`: three real nodes on loopback, and what the whole thing is for, as it happens.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use audit::Unsealed;
+use client::{Call, Client, Done, Guarded, Pool, Refused, Registration, request_id};
+use decision::NanoUsd;
+use serde_json::json;
+use wire::proto::haltgate::admin::v1 as admin;
+use wire::proto::haltgate::admin::v1::budgets_client::BudgetsClient;
+use wire::proto::haltgate::admin::v1::cluster_client::ClusterClient;
+use wire::proto::haltgate::admin::v1::halts_client::HaltsClient;
+
+use crate::command::audit::{export, verify};
+use crate::command::local_cluster::{self, Layout, Ports};
+use crate::failed::Failed;
+
+const NODES: usize = 3;
+/// How long the nodes may take to start, and to elect a leader again.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub async fn run() -> Result<(), Failed> {
+    let mut show = Show::start()?;
+    let outcome = show.play().await;
+    if outcome.is_err() {
+        show.print_logs();
+    }
+    outcome
+}
+
+struct Show {
+    dir: PathBuf,
+    layout: Layout,
+    nodes: Vec<Option<Child>>,
+    operator: Pool,
+}
+
+impl Show {
+    fn start() -> Result<Self, Failed> {
+        let dir = std::env::temp_dir().join(format!("haltgate-demo-{}", request_id()));
+        let layout = local_cluster::write(&dir, &free_ports()?, "")?;
+        let operator = Pool::open(&layout.endpoints(), &layout.credentials("admin")?)?;
+        Ok(Self { dir, layout, nodes: Vec::new(), operator })
+    }
+
+    async fn play(&mut self) -> Result<(), Failed> {
+        self.form_the_cluster().await?;
+        self.loop_of_death().await?;
+        self.to_the_nano_dollar().await?;
+        self.leader_dies().await?;
+        self.organization_is_stopped().await?;
+        self.chain_verifies().await
+    }
+
+    async fn form_the_cluster(&mut self) -> Result<(), Failed> {
+        chapter("Three nodes, mutual TLS, one Raft log");
+        for place in 0..NODES {
+            let node = self.spawn(place)?;
+            self.nodes.push(Some(node));
+            say(&format!("node {} listens on {}", place + 1, self.endpoint(place)));
+        }
+        let first = self.layout.nodes.first().map(|node| node.config.clone()).unwrap_or_default();
+        let forming = crate::args::OfNode { config: first, timeout: PATIENCE };
+        crate::command::cluster::form(&forming).await?;
+        say("formed; an organization needs money before it may spend: acme gets 5.00");
+        self.set_budget("org/acme", "5.00").await
+    }
+
+    async fn loop_of_death(&self) -> Result<(), Failed> {
+        chapter("An agent in the loop of death");
+        let agent = self.agent("agent", "bot-1").await?;
+        for attempt in 1..=5_u32 {
+            let call = Call::new("web_search", json!({ "query": "why does this fail" })).estimated(usd("0.01")?);
+            let ran = agent.run(call, |_params| async { Err::<Done<()>, _>(ToolFailed("401 unauthorized")) }).await;
+            match ran {
+                Err(Refused::Tool(error)) => say(&format!("call {attempt}: ALLOW, ran, failed: {error}")),
+                Err(refused) => say(&format!("call {attempt}: {refused}")),
+                Ok(()) => return Err(Failed::refused("a tool that fails succeeded")),
+            }
+            if attempt == 5 && ran_is_allowed(&agent).await {
+                return Err(Failed::refused("the loop of death was not stopped"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn to_the_nano_dollar(&self) -> Result<(), Failed> {
+        chapter("A budget, to the nano-dollar");
+        self.set_budget("org/acme/agent/bot-2", "0.500000001").await?;
+        say("bot-2 may spend 0.500000001");
+        let agent = self.agent("agent2", "bot-2").await?;
+        let calls =
+            [("0.25", true), ("0.25", true), ("0.000000002", false), ("0.000000001", true), ("0.000000001", false)];
+        for (number, (cost, expected)) in (1_u32..).zip(calls) {
+            let amount = usd(cost)?;
+            let call = Call::new("buy", json!({ "item": number })).estimated(amount);
+            let ran = agent.run(call, |_| async move { Ok::<_, ToolFailed>(Done::new(()).cost(amount)) }).await;
+            match &ran {
+                Ok(()) => say(&format!("{cost:>11}: ALLOW")),
+                Err(refused) => say(&format!("{cost:>11}: {refused}")),
+            }
+            if ran.is_ok() != expected {
+                return Err(Failed::refused(format!("the call of {cost} should have been the other way")));
+            }
+        }
+        Ok(())
+    }
+
+    async fn leader_dies(&mut self) -> Result<(), Failed> {
+        chapter("The leader is killed (SIGKILL)");
+        let leader = self.leader().await?;
+        let agent = self.agent("agent", "bot-1").await?;
+        self.kill(leader)?;
+        let killed = Instant::now();
+        say(&format!("node {} led, and is dead", leader + 1));
+        let amount = usd("0.01")?;
+        for number in 0..u32::MAX {
+            let call = Call::new("read_file", json!({ "attempt": number })).estimated(amount);
+            match agent.run(call, |_| async move { Ok::<_, ToolFailed>(Done::new(()).cost(amount)) }).await {
+                Ok(()) => break,
+                Err(refused) if killed.elapsed() > PATIENCE => {
+                    return Err(Failed::refused(format!("no leader took over: {refused}")));
+                }
+                Err(_asked_again) => {}
+            }
+        }
+        let silence = killed.elapsed();
+        let next = self.leader().await?;
+        say("until then every call was denied here: daemon_unavailable");
+        say(&format!("the next ALLOW came after {} ms; node {} leads now", silence.as_millis(), next + 1));
+        let node = self.spawn(leader)?;
+        if let Some(slot) = self.nodes.get_mut(leader) {
+            *slot = Some(node);
+        }
+        say(&format!("node {} is started again and catches up", leader + 1));
+        self.all_even().await
+    }
+
+    async fn organization_is_stopped(&self) -> Result<(), Failed> {
+        chapter("Stop everything of one organization");
+        let agent = self.agent("agent", "bot-1").await?;
+        let request = admin::HaltsEngageRequest {
+            request_id: request_id(),
+            scope: "org/acme".to_owned(),
+            mode: admin::HaltMode::Halt.into(),
+            reason: "runaway spend".to_owned(),
+            ticket: "INC-7".to_owned(),
+        };
+        let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
+        let engaged = self.operator.call(&request, PATIENCE, engage).await?;
+        say(&format!("kill engaged: log index {}, halt epoch {}", engaged.log_index, engaged.halt_epoch));
+        for node in &engaged.nodes {
+            let confirmed = node.reachable && node.applied_epoch >= engaged.halt_epoch;
+            say(&format!("node {} says: {}", node.node_id, if confirmed { "stopped" } else { "not confirmed" }));
+        }
+        let call = Call::new("web_search", json!({ "query": "still there?" })).estimated(usd("0.01")?);
+        match agent.run(call, |_| async { Ok::<_, ToolFailed>(Done::new(())) }).await {
+            Err(refused) => say(&format!("bot-1: {refused}")),
+            Ok(()) => return Err(Failed::refused("a call ran in a stopped organization")),
+        }
+        Ok(())
+    }
+
+    async fn chain_verifies(&self) -> Result<(), Failed> {
+        chapter("The record");
+        let file = self.dir.join("audit.jsonl");
+        let entries = export(&self.operator, &file).await?;
+        let verified = verify(&file, None, Unsealed::Refuse)?;
+        say(&format!("{entries} entries exported; {} verified: hashes, links, signatures", verified.entries));
+        let spoiled = self.dir.join("spoiled.jsonl");
+        let text = std::fs::read_to_string(&file).map_err(crate::failed::file(&file))?;
+        let changed = text.replacen("\"verdict\":\"DENY\"", "\"verdict\":\"ALLOW\"", 1);
+        std::fs::write(&spoiled, changed).map_err(crate::failed::file(&spoiled))?;
+        match verify(&spoiled, None, Unsealed::Refuse) {
+            Err(broken) => {
+                let broken = broken.to_string();
+                say(&format!("one DENY changed to ALLOW in a copy: {}", broken.rsplit_once(": ").map_or(&*broken, |_| broken.trim_start_matches(&format!("{}: ", spoiled.display())))));
+                Ok(())
+            }
+            Ok(_) => Err(Failed::refused("a forged record verified")),
+        }
+    }
+
+    fn spawn(&self, place: usize) -> Result<Child, Failed> {
+        let failed = |error: std::io::Error| Failed::refused(format!("node {}: {error}", place + 1));
+        let config = self.layout.nodes.get(place).map(|node| node.config.clone()).unwrap_or_default();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log(place)).map_err(failed)?;
+        let mut child = Command::new(std::env::current_exe().map_err(failed)?)
+            .arg("server")
+            .arg("--config")
+            .arg(config)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(failed)?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line).map_err(failed)?;
+        }
+        if line.trim() == "ready" {
+            return Ok(child);
+        }
+        let _ended = child.kill();
+        let _reaped = child.wait();
+        Err(Failed::refused(format!("node {} did not start", place + 1)))
+    }
+
+    fn kill(&mut self, place: usize) -> Result<(), Failed> {
+        let Some(mut child) = self.nodes.get_mut(place).and_then(Option::take) else { return Ok(()) };
+        child.kill().and_then(|()| child.wait()).map_err(|error| Failed::refused(error.to_string()))?;
+        Ok(())
+    }
+
+    fn endpoint(&self, place: usize) -> String {
+        self.layout.nodes.get(place).map(|node| node.grpc.clone()).unwrap_or_default()
+    }
+
+    fn log(&self, place: usize) -> PathBuf {
+        self.dir.join(format!("node-{}.log", place + 1))
+    }
+
+    async fn agent(&self, credentials: &str, agent: &str) -> Result<Guarded, Failed> {
+        let client = Client::open(&self.layout.endpoints(), &self.layout.credentials(credentials)?)?;
+        let registration =
+            Registration { organization: "acme".to_owned(), agent: agent.to_owned(), ..Registration::default() };
+        Ok(client.guarded(&registration).await?)
+    }
+
+    async fn set_budget(&self, scope: &str, amount: &str) -> Result<(), Failed> {
+        let limit = admin::budgets_set_request::Limit::AmountNanos(usd(amount)?.nanos());
+        let request = admin::BudgetsSetRequest {
+            request_id: request_id(),
+            scope: scope.to_owned(),
+            limit: Some(limit),
+            justification: "demo".to_owned(),
+        };
+        let set = |channel, request| async move { BudgetsClient::new(channel).set(request).await };
+        self.operator.call(&request, PATIENCE, set).await?;
+        Ok(())
+    }
+
+    async fn status(&self, place: usize) -> Result<admin::ClusterStatusResponse, Failed> {
+        let pool = Pool::open(&[self.endpoint(place)], &self.layout.credentials("admin")?)?;
+        let status = |channel, request| async move { ClusterClient::new(channel).status(request).await };
+        Ok(pool.call(&admin::ClusterStatusRequest::default(), Duration::from_secs(2), status).await?)
+    }
+
+    /// The place of the node that leads.
+    async fn leader(&self) -> Result<usize, Failed> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            for place in 0..NODES {
+                if self.nodes.get(place).is_some_and(Option::is_some)
+                    && let Ok(status) = self.status(place).await
+                    && status.role() == admin::NodeRole::Leader
+                {
+                    return Ok(place);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Err(Failed::refused("no node leads"))
+    }
+
+    /// Waits until every node has applied what the leader has.
+    async fn all_even(&self) -> Result<(), Failed> {
+        let wanted = self.status(self.leader().await?).await?.applied_index;
+        let deadline = Instant::now() + PATIENCE;
+        for place in 0..NODES {
+            while self.status(place).await.map_or(0, |status| status.applied_index) < wanted {
+                if Instant::now() > deadline {
+                    return Err(Failed::refused(format!("node {} does not catch up", place + 1)));
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_logs(&self) {
+        for place in 0..NODES {
+            let text = std::fs::read_to_string(self.log(place)).unwrap_or_default();
+            eprintln!("--- node {} ---", place + 1);
+            let lines: Vec<&str> = text.lines().collect();
+            for line in lines.iter().skip(lines.len().saturating_sub(20)) {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+/// Ends what the demo started, and nothing else.
+impl Drop for Show {
+    fn drop(&mut self) {
+        for mut child in self.nodes.iter_mut().filter_map(Option::take) {
+            let _ended = child.kill();
+            let _reaped = child.wait();
+        }
+        let _removed = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Another attempt of the loop: it must not run.
+async fn ran_is_allowed(agent: &Guarded) -> bool {
+    let call = Call::new("web_search", json!({ "query": "why does this fail" }));
+    !matches!(
+        agent.run(call, |_| async { Ok::<_, ToolFailed>(Done::new(())) }).await,
+        Err(Refused::Denied { .. })
+    )
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct ToolFailed(&'static str);
+
+/// Ports that are free now, three a node.
+fn free_ports() -> Result<Vec<Ports>, Failed> {
+    let mut held = Vec::new();
+    let mut port = || -> std::io::Result<u16> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        held.push(listener);
+        Ok(port)
+    };
+    let mut ports = Vec::new();
+    for _ in 0..NODES {
+        let mut three = || Ok(Ports { grpc: port()?, peer: port()?, http: port()? });
+        ports.push(three().map_err(|error: std::io::Error| Failed::refused(format!("no free port: {error}")))?);
+    }
+    Ok(ports)
+}
+
+fn usd(text: &str) -> Result<NanoUsd, Failed> {
+    text.parse().map_err(|error| Failed::refused(format!("{text}: {error}")))
+}
+
+fn chapter(title: &str) {
+    println!("\n== {title}");
+}
+
+fn say(line: &str) {
+    println!("   {line}");
+}
