@@ -1,0 +1,195 @@
+//! From a listening socket to verified connections.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+use crate::identity::{Identity, NoIdentity};
+use crate::metrics::{Metrics, Port};
+use crate::tls::{Tls, not_after};
+
+/// How long a handshake may take: one that stalls holds a connection's place.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Connections that wait to be served.
+const WAITING: usize = 64;
+/// The pause after a failed accept: out of file descriptors, it would spin.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Who is at the other end of a connection; in the extensions of each of its requests.
+#[derive(Debug)]
+pub struct Caller {
+    pub identity: Result<Identity, NoIdentity>,
+    pub address: IpAddr,
+    /// End of the certificate's validity, seconds since the epoch: a connection does not outlive it.
+    pub not_after: i64,
+}
+
+/// A connection whose certificate was verified.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TlsStream<TcpStream>,
+    caller: Arc<Caller>,
+    _place: OwnedSemaphorePermit,
+    _counted: Counted,
+}
+
+/// Takes connections until the stream is dropped. Above `most` at once, further ones are closed unread.
+pub fn incoming(
+    listener: TcpListener,
+    port: Port,
+    tls: Arc<Tls>,
+    metrics: Metrics,
+    most: usize,
+) -> ReceiverStream<io::Result<Connection>> {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let places = Arc::new(Semaphore::new(most));
+    tokio::spawn(async move {
+        loop {
+            let accepted = tokio::select! {
+                () = sender.closed() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let (tcp, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::debug!(%error, "accept failed");
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                metrics
+                    .handshake_failures_total
+                    .with_label_values(&[port.word(), "full"])
+                    .inc();
+                continue;
+            };
+            let (sender, tls, metrics) = (sender.clone(), Arc::clone(&tls), metrics.clone());
+            tokio::spawn(async move {
+                let shaking = shake(tcp, address.ip(), &tls, place, port, &metrics);
+                match tokio::time::timeout(HANDSHAKE, shaking).await {
+                    // The server has gone where this fails, and the connection with it.
+                    Ok(Ok(connection)) => drop(sender.send(Ok(connection)).await),
+                    Ok(Err(error)) => {
+                        tracing::debug!(%error, peer = %address, "no handshake");
+                        metrics
+                            .handshake_failures_total
+                            .with_label_values(&[port.word(), "tls"])
+                            .inc();
+                    }
+                    Err(_elapsed) => {
+                        metrics
+                            .handshake_failures_total
+                            .with_label_values(&[port.word(), "timeout"])
+                            .inc();
+                    }
+                }
+            });
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+async fn shake(
+    tcp: TcpStream,
+    address: IpAddr,
+    tls: &Tls,
+    place: OwnedSemaphorePermit,
+    port: Port,
+    metrics: &Metrics,
+) -> io::Result<Connection> {
+    tcp.set_nodelay(true)?;
+    let stream = TlsAcceptor::from(tls.server()).accept(tcp).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let identity = match certificate {
+        Some(certificate) => Identity::of_certificate(tls.trust_domain(), certificate),
+        None => Err(NoIdentity::NoUri),
+    };
+    let not_after = certificate
+        .and_then(|certificate| not_after(certificate))
+        .unwrap_or(0);
+    let caller = Arc::new(Caller {
+        identity,
+        address,
+        not_after,
+    });
+    Ok(Connection {
+        stream,
+        caller,
+        _place: place,
+        _counted: Counted::one(metrics, port),
+    })
+}
+
+/// One open connection in the metric, for as long as it lives.
+#[derive(Debug)]
+struct Counted(prometheus::IntGauge);
+
+impl Counted {
+    fn one(metrics: &Metrics, port: Port) -> Self {
+        let gauge = metrics.connections.with_label_values(&[port.word()]);
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Arc<Caller>;
+
+    fn connect_info(&self) -> Arc<Caller> {
+        Arc::clone(&self.caller)
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

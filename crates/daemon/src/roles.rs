@@ -1,0 +1,344 @@
+//! Who may call what: one table of RPCs and roles. Whatever it does not name is refused.
+
+use decision::OrganizationId;
+use machine::{AccountId, GuardScope, Scope};
+
+use crate::identity::{Identity, Role};
+
+/// Declares every RPC that has a caller with a role: its gRPC path.
+macro_rules! rpcs {
+    ($($name:ident $path:literal)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Rpc { $($name,)* }
+
+        impl Rpc {
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// Its gRPC path without the leading slash.
+            pub const fn path(self) -> &'static str {
+                match self { $(Self::$name => $path,)* }
+            }
+        }
+    };
+}
+
+rpcs! {
+    Register "shackle.v1.ShackleDaemon/Register"
+    PreExec "shackle.v1.ShackleDaemon/PreExec"
+    PreExecStream "shackle.v1.ShackleDaemon/PreExecStream"
+    PostExec "shackle.v1.ShackleDaemon/PostExec"
+    Heartbeat "shackle.v1.ShackleDaemon/Heartbeat"
+    GetSessionState "shackle.v1.ShackleDaemon/GetSessionState"
+    EndSession "shackle.v1.ShackleDaemon/EndSession"
+    HaltsEngage "haltgate.admin.v1.Halts/Engage"
+    HaltsRelease "haltgate.admin.v1.Halts/Release"
+    HaltsList "haltgate.admin.v1.Halts/List"
+    BudgetsSet "haltgate.admin.v1.Budgets/Set"
+    BudgetsGrant "haltgate.admin.v1.Budgets/Grant"
+    BudgetsGet "haltgate.admin.v1.Budgets/Get"
+    BudgetsList "haltgate.admin.v1.Budgets/List"
+    GuardsPut "haltgate.admin.v1.Guards/Put"
+    GuardsGet "haltgate.admin.v1.Guards/Get"
+    GuardsList "haltgate.admin.v1.Guards/List"
+    SessionsList "haltgate.admin.v1.Sessions/List"
+    SessionsGet "haltgate.admin.v1.Sessions/Get"
+    SessionsResetCircuit "haltgate.admin.v1.Sessions/ResetCircuit"
+    SessionsPause "haltgate.admin.v1.Sessions/Pause"
+    SessionsResume "haltgate.admin.v1.Sessions/Resume"
+    SessionsTerminate "haltgate.admin.v1.Sessions/Terminate"
+    ClusterInit "haltgate.admin.v1.Cluster/Init"
+    ClusterStatus "haltgate.admin.v1.Cluster/Status"
+    ClusterMembers "haltgate.admin.v1.Cluster/Members"
+    ClusterAddLearner "haltgate.admin.v1.Cluster/AddLearner"
+    ClusterPromote "haltgate.admin.v1.Cluster/Promote"
+    ClusterRemove "haltgate.admin.v1.Cluster/Remove"
+    ClusterTransferLeader "haltgate.admin.v1.Cluster/TransferLeader"
+    ClusterSnapshot "haltgate.admin.v1.Cluster/Snapshot"
+    AuditStream "haltgate.audit.v1.Audit/Stream"
+    AuditGetEntry "haltgate.audit.v1.Audit/GetEntry"
+    AuditGetCheckpoint "haltgate.audit.v1.Audit/GetCheckpoint"
+    AuditListKeys "haltgate.audit.v1.Audit/ListKeys"
+}
+
+/// What a call is about, as far as its message says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The whole cluster: global halts, the default guard, an organization's own money, membership.
+    Cluster,
+    /// Something inside one organization.
+    Organization(&'a OrganizationId),
+    /// Something whose organization only the state knows; the state machine compares it.
+    InState,
+}
+
+/// Says whether an identity may make this call about this target (docs/SPEC.md 3).
+pub fn permits(identity: &Identity, rpc: Rpc, target: Target<'_>) -> bool {
+    let Row {
+        agents,
+        organization,
+        cluster,
+        nodes,
+    } = row(rpc);
+    let inside = |own: &OrganizationId| match target {
+        Target::Cluster => false,
+        Target::Organization(named) => named == own,
+        Target::InState => true,
+    };
+    match identity {
+        Identity::Agent(own, _)
+        | Identity::Sidecar {
+            organization: own, ..
+        } => agents && inside(own),
+        Identity::Person {
+            organization: Some(own),
+            role,
+            ..
+        } => organization.contains(role) && inside(own),
+        Identity::Person {
+            organization: None,
+            role,
+            ..
+        } => cluster.contains(role),
+        Identity::Node(_) => nodes,
+    }
+}
+
+/// Who may make a call: agents and sidecars for their own sessions, roles of the organization, cluster-wide roles,
+/// and nodes.
+struct Row {
+    agents: bool,
+    organization: &'static [Role],
+    cluster: &'static [Role],
+    nodes: bool,
+}
+
+use Role::{Admin, Approver, Auditor, Operator};
+
+const NOBODY: Row = Row {
+    agents: false,
+    organization: &[],
+    cluster: &[],
+    nodes: false,
+};
+/// Agents' own calls: nobody else may ask in their name.
+const AGENTS: Row = Row {
+    agents: true,
+    ..NOBODY
+};
+/// Any operator may stop.
+const OPERATE: Row = Row {
+    organization: &[Operator, Admin],
+    cluster: &[Operator, Admin],
+    ..NOBODY
+};
+/// Letting go on needs more than stopping.
+const RELEASE: Row = Row {
+    organization: &[Admin],
+    cluster: &[Admin],
+    ..NOBODY
+};
+const LOOK: Row = Row {
+    organization: &[Operator, Approver, Auditor, Admin],
+    cluster: &[Operator, Approver, Auditor, Admin],
+    ..NOBODY
+};
+const AUDIT: Row = Row {
+    organization: &[Auditor],
+    cluster: &[Auditor, Admin],
+    ..NOBODY
+};
+const CLUSTER_LOOK: Row = Row {
+    cluster: &[Operator, Auditor, Admin],
+    ..NOBODY
+};
+const CLUSTER_OPERATE: Row = Row {
+    cluster: &[Operator, Admin],
+    ..NOBODY
+};
+/// A node may form the cluster that its own configuration lists, as it does by itself with `bootstrap`.
+const CLUSTER_INIT: Row = Row {
+    cluster: &[Admin],
+    nodes: true,
+    ..NOBODY
+};
+
+const fn row(rpc: Rpc) -> Row {
+    match rpc {
+        Rpc::Register
+        | Rpc::PreExec
+        | Rpc::PreExecStream
+        | Rpc::PostExec
+        | Rpc::Heartbeat
+        | Rpc::GetSessionState
+        | Rpc::EndSession => AGENTS,
+        Rpc::HaltsEngage => OPERATE,
+        Rpc::HaltsRelease => RELEASE,
+        Rpc::HaltsList => LOOK,
+        Rpc::BudgetsSet | Rpc::BudgetsGrant | Rpc::GuardsPut => OPERATE,
+        Rpc::BudgetsGet | Rpc::BudgetsList | Rpc::GuardsGet | Rpc::GuardsList => LOOK,
+        Rpc::SessionsList | Rpc::SessionsGet => LOOK,
+        Rpc::SessionsResetCircuit | Rpc::SessionsPause | Rpc::SessionsResume | Rpc::SessionsTerminate => {
+            OPERATE
+        }
+        Rpc::ClusterInit => CLUSTER_INIT,
+        Rpc::ClusterStatus | Rpc::ClusterMembers => CLUSTER_LOOK,
+        Rpc::ClusterAddLearner
+        | Rpc::ClusterPromote
+        | Rpc::ClusterRemove
+        | Rpc::ClusterTransferLeader
+        | Rpc::ClusterSnapshot => CLUSTER_OPERATE,
+        Rpc::AuditStream | Rpc::AuditGetEntry | Rpc::AuditGetCheckpoint | Rpc::AuditListKeys => AUDIT,
+    }
+}
+
+/// Where a halt reaches.
+pub fn of_scope(scope: &Scope) -> Target<'_> {
+    match scope {
+        Scope::Global => Target::Cluster,
+        Scope::Organization(organization) | Scope::Agent(organization, _) => {
+            Target::Organization(organization)
+        }
+        Scope::Session(_) => Target::InState,
+    }
+}
+
+/// Whose an account is to change: an organization does not fund itself.
+pub fn of_account_change(account: &AccountId) -> Target<'_> {
+    match account {
+        AccountId::Organization(_) => Target::Cluster,
+        AccountId::Agent(organization, _) => Target::Organization(organization),
+        AccountId::Session(_) => Target::InState,
+    }
+}
+
+/// Whose an account is to look at.
+pub fn of_account(account: &AccountId) -> Target<'_> {
+    match account {
+        AccountId::Organization(organization) | AccountId::Agent(organization, _) => {
+            Target::Organization(organization)
+        }
+        AccountId::Session(_) => Target::InState,
+    }
+}
+
+/// Whose a guard is to change.
+pub fn of_guard_change(scope: &GuardScope) -> Target<'_> {
+    match scope {
+        GuardScope::Default => Target::Cluster,
+        GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => {
+            Target::Organization(organization)
+        }
+    }
+}
+
+/// Whose a guard is to look at: the default one is in force for everyone.
+pub fn of_guard(scope: &GuardScope) -> Target<'_> {
+    match scope {
+        GuardScope::Default => Target::InState,
+        GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => {
+            Target::Organization(organization)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rpc, Target, permits};
+    use crate::identity::Identity;
+    use decision::OrganizationId;
+
+    /// The callers, in the order of the columns below.
+    const CALLERS: [&str; 11] = [
+        "org/acme/agent/bot-1",
+        "org/acme/sidecar/s",
+        "org/acme/approver/p",
+        "org/acme/operator/p",
+        "org/acme/auditor/p",
+        "org/acme/admin/p",
+        "cluster/approver/p",
+        "cluster/operator/p",
+        "cluster/auditor/p",
+        "cluster/admin/p",
+        "node/1",
+    ];
+
+    /// One row an RPC, one column a caller: `a` about anything, `o` inside its own organization only, `.` never.
+    #[rustfmt::skip]
+    const TABLE: [(Rpc, &str); 35] = [
+        //                            agent sidecar | org: approver operator auditor admin | cluster: the same | node
+        (Rpc::Register,              "oo .... .... ."),
+        (Rpc::PreExec,               "oo .... .... ."),
+        (Rpc::PreExecStream,         "oo .... .... ."),
+        (Rpc::PostExec,              "oo .... .... ."),
+        (Rpc::Heartbeat,             "oo .... .... ."),
+        (Rpc::GetSessionState,       "oo .... .... ."),
+        (Rpc::EndSession,            "oo .... .... ."),
+        (Rpc::HaltsEngage,           ".. .o.o .a.a ."),
+        (Rpc::HaltsRelease,          ".. ...o ...a ."),
+        (Rpc::HaltsList,             ".. oooo aaaa ."),
+        (Rpc::BudgetsSet,            ".. .o.o .a.a ."),
+        (Rpc::BudgetsGrant,          ".. .o.o .a.a ."),
+        (Rpc::BudgetsGet,            ".. oooo aaaa ."),
+        (Rpc::BudgetsList,           ".. oooo aaaa ."),
+        (Rpc::GuardsPut,             ".. .o.o .a.a ."),
+        (Rpc::GuardsGet,             ".. oooo aaaa ."),
+        (Rpc::GuardsList,            ".. oooo aaaa ."),
+        (Rpc::SessionsList,          ".. oooo aaaa ."),
+        (Rpc::SessionsGet,           ".. oooo aaaa ."),
+        (Rpc::SessionsResetCircuit,  ".. .o.o .a.a ."),
+        (Rpc::SessionsPause,         ".. .o.o .a.a ."),
+        (Rpc::SessionsResume,        ".. .o.o .a.a ."),
+        (Rpc::SessionsTerminate,     ".. .o.o .a.a ."),
+        (Rpc::ClusterInit,           ".. .... ...a a"),
+        (Rpc::ClusterStatus,         ".. .... .aaa ."),
+        (Rpc::ClusterMembers,        ".. .... .aaa ."),
+        (Rpc::ClusterAddLearner,     ".. .... .a.a ."),
+        (Rpc::ClusterPromote,        ".. .... .a.a ."),
+        (Rpc::ClusterRemove,         ".. .... .a.a ."),
+        (Rpc::ClusterTransferLeader, ".. .... .a.a ."),
+        (Rpc::ClusterSnapshot,       ".. .... .a.a ."),
+        (Rpc::AuditStream,           ".. ..o. ..aa ."),
+        (Rpc::AuditGetEntry,         ".. ..o. ..aa ."),
+        (Rpc::AuditGetCheckpoint,    ".. ..o. ..aa ."),
+        (Rpc::AuditListKeys,         ".. ..o. ..aa ."),
+    ];
+
+    #[test]
+    fn every_cell_of_the_table_is_as_written() {
+        let own = OrganizationId::parse("acme").unwrap();
+        let other = OrganizationId::parse("globex").unwrap();
+        assert!(
+            TABLE.iter().map(|row| row.0).eq(Rpc::ALL.iter().copied()),
+            "one row an RPC"
+        );
+        for (rpc, cells) in TABLE {
+            let cells: Vec<char> = cells.chars().filter(|cell| *cell != ' ').collect();
+            assert_eq!(cells.len(), CALLERS.len(), "{rpc:?}");
+            for (caller, cell) in CALLERS.iter().zip(cells) {
+                let uri = format!("spiffe://haltgate/{caller}");
+                let identity = Identity::of_uris("haltgate", [uri.as_str()].into_iter()).unwrap();
+                let permitted = |target| permits(&identity, rpc, target);
+                let answers = [
+                    permitted(Target::Organization(&own)),
+                    permitted(Target::Organization(&other)),
+                    permitted(Target::Cluster),
+                    permitted(Target::InState),
+                ];
+                let expected = match cell {
+                    'a' => [true, true, true, true],
+                    'o' => [true, false, false, true],
+                    _ => [false; 4],
+                };
+                assert_eq!(answers, expected, "{caller} {rpc:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_rpc_has_one_path() {
+        let mut paths: Vec<_> = Rpc::ALL.iter().map(|rpc| rpc.path()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!(paths.len(), Rpc::ALL.len());
+    }
+}

@@ -1,0 +1,432 @@
+//! `Cluster`: members and their log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{Founding, MemberStatus, Role, Unavailable};
+use machine::command::Principal;
+use store::Member;
+use tonic::{Request, Response, Status};
+use wire::proto::haltgate::admin::v1 as proto;
+use wire::proto::haltgate::admin::v1::cluster_server::Cluster;
+use wire::{Code, Failure, Invalid, admin};
+
+use crate::door::{Ask, Door, node_id};
+use crate::identity::Identity;
+use crate::roles::{Rpc, Target};
+use crate::status::Readiness;
+
+/// How long the members may take to say that they are there.
+const ASK_NODE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone)]
+pub struct ClusterKeeping {
+    pub door: Arc<Door>,
+    pub readiness: Readiness,
+}
+
+#[tonic::async_trait]
+impl Cluster for ClusterKeeping {
+    async fn init(
+        &self,
+        request: Request<proto::ClusterInitRequest>,
+    ) -> Result<Response<proto::ClusterInitResponse>, Status> {
+        let ask = self.admit(&request, Rpc::ClusterInit)?;
+        let formed = self.form(&ask, request.into_inner()).await;
+        formed
+            .map(Response::new)
+            .map_err(|failure| self.door.status(failure))
+    }
+
+    async fn status(
+        &self,
+        request: Request<proto::ClusterStatusRequest>,
+    ) -> Result<Response<proto::ClusterStatusResponse>, Status> {
+        self.admit(&request, Rpc::ClusterStatus)?;
+        let told = self.tell(request.get_ref().with_state_hash).await;
+        told.map(Response::new)
+            .map_err(|failure| self.door.status(failure))
+    }
+
+    async fn members(
+        &self,
+        request: Request<proto::ClusterMembersRequest>,
+    ) -> Result<Response<proto::ClusterMembersResponse>, Status> {
+        self.admit(&request, Rpc::ClusterMembers)?;
+        let members = self.listed().await;
+        let status = self.door.node.status();
+        Ok(Response::new(proto::ClusterMembersResponse {
+            members,
+            leader_id: status.leader.map_or(0, |(raft_id, _)| raft_id),
+            log_index: status.applied,
+        }))
+    }
+
+    async fn add_learner(
+        &self,
+        request: Request<proto::ClusterAddLearnerRequest>,
+    ) -> Result<Response<proto::ClusterAddLearnerResponse>, Status> {
+        let ask = self.admit(&request, Rpc::ClusterAddLearner)?;
+        let proto::ClusterAddLearnerRequest { request_id, member } = request.into_inner();
+        let answer = async {
+            let member = member.ok_or_else(|| Invalid::new("member", "is needed"))?;
+            let raft_id = member.raft_id;
+            let member = named(&member).map_err(|error| error.within("member"))?;
+            known("raft_id", raft_id).map_err(|error| error.within("member"))?;
+            admin::cluster_request("add_learner", &request_id, &format!("{raft_id} {member}"))?;
+            self.leads()?;
+            self.within(
+                &ask,
+                self.door.node.add_learner(&ask.principal(), raft_id, member),
+            )
+            .await
+        };
+        let log_index = answer
+            .await
+            .map_err(|failure: Failure| self.door.status(failure))?;
+        Ok(Response::new(proto::ClusterAddLearnerResponse { log_index }))
+    }
+
+    async fn promote(
+        &self,
+        request: Request<proto::ClusterPromoteRequest>,
+    ) -> Result<Response<proto::ClusterPromoteResponse>, Status> {
+        let ask = self.admit(&request, Rpc::ClusterPromote)?;
+        let proto::ClusterPromoteRequest { request_id, raft_id } = request.into_inner();
+        let answer = async {
+            known("raft_id", raft_id)?;
+            admin::cluster_request("promote", &request_id, &raft_id.to_string())?;
+            self.leads()?;
+            self.is_member(raft_id)?;
+            self.within(&ask, self.door.node.promote(&ask.principal(), raft_id))
+                .await
+        };
+        let log_index = answer
+            .await
+            .map_err(|failure: Failure| self.door.status(failure))?;
+        Ok(Response::new(proto::ClusterPromoteResponse { log_index }))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<proto::ClusterRemoveRequest>,
+    ) -> Result<Response<proto::ClusterRemoveResponse>, Status> {
+        let ask = self.admit(&request, Rpc::ClusterRemove)?;
+        let proto::ClusterRemoveRequest {
+            request_id,
+            raft_id,
+            justification,
+        } = request.into_inner();
+        let answer = async {
+            known("raft_id", raft_id)?;
+            admin::justification(&justification)?;
+            admin::cluster_request("remove", &request_id, &raft_id.to_string())?;
+            self.leads()?;
+            self.is_member(raft_id)?;
+            self.within(&ask, self.door.node.remove(&ask.principal(), raft_id))
+                .await
+        };
+        let log_index = answer
+            .await
+            .map_err(|failure: Failure| self.door.status(failure))?;
+        Ok(Response::new(proto::ClusterRemoveResponse { log_index }))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<proto::ClusterTransferLeaderRequest>,
+    ) -> Result<Response<proto::ClusterTransferLeaderResponse>, Status> {
+        let ask = self.admit(&request, Rpc::ClusterTransferLeader)?;
+        let proto::ClusterTransferLeaderRequest {
+            request_id,
+            to_raft_id,
+        } = request.into_inner();
+        let answer = async {
+            admin::cluster_request("transfer_leader", &request_id, &to_raft_id.to_string())?;
+            self.leads()?;
+            let to = (to_raft_id != 0).then_some(to_raft_id);
+            let moved = self.door.node.transfer_leader(to, ask.within()).await;
+            let leader_id = moved.map_err(|error| self.door.member_failure(&error))?;
+            let term = self.door.node.status().term;
+            Ok(proto::ClusterTransferLeaderResponse { leader_id, term })
+        };
+        answer
+            .await
+            .map(Response::new)
+            .map_err(|failure: Failure| self.door.status(failure))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<proto::ClusterSnapshotRequest>,
+    ) -> Result<Response<proto::ClusterSnapshotResponse>, Status> {
+        let ask = self.admit(&request, Rpc::ClusterSnapshot)?;
+        let answer = async {
+            admin::cluster_request("snapshot", &request.get_ref().request_id, "")?;
+            let applied = self.door.node.status().applied;
+            self.door
+                .node
+                .snapshot()
+                .await
+                .map_err(|error| self.door.unavailable(&error))?;
+            let mut changed = self.door.node.changed();
+            let built = changed.wait_for(|status| status.snapshot >= applied || status.stopped.is_some());
+            match tokio::time::timeout(ask.within(), built).await {
+                Ok(Ok(status)) if status.stopped.is_none() => Ok(proto::ClusterSnapshotResponse {
+                    snapshot_index: status.snapshot,
+                }),
+                Ok(_) => Err(self
+                    .door
+                    .unavailable(&Unavailable::Stopped("Raft ended".to_owned()))),
+                Err(_elapsed) => Err(self.door.unavailable(&Unavailable::Deadline)),
+            }
+        };
+        answer
+            .await
+            .map(Response::new)
+            .map_err(|failure: Failure| self.door.status(failure))
+    }
+}
+
+impl ClusterKeeping {
+    fn admit<T>(&self, request: &Request<T>, rpc: Rpc) -> Result<Ask, Status> {
+        let ask = self.door.admit(request, rpc)?;
+        self.door.permit(&ask, Target::Cluster)?;
+        Ok(ask)
+    }
+
+    async fn form(
+        &self,
+        ask: &Ask,
+        message: proto::ClusterInitRequest,
+    ) -> Result<proto::ClusterInitResponse, Failure> {
+        let door = &self.door;
+        if let Identity::Node(id) = ask.identity
+            && id != door.config.node.id
+        {
+            return Err(door.refuse(
+                ask,
+                "role",
+                "a node forms its own configuration's cluster only".to_owned(),
+            ));
+        }
+        let members = if message.members.is_empty() {
+            door.config.members()
+        } else {
+            message
+                .members
+                .iter()
+                .map(|member| named(member).map_err(|error| error.within("members")))
+                .collect::<Result<Vec<_>, _>>()?
+        };
+        let own = &door.node.member().name;
+        let by_name: BTreeMap<&str, &Member> = members
+            .iter()
+            .map(|member| (member.name.as_str(), member))
+            .collect();
+        if by_name.len() != members.len() || !by_name.contains_key(own.as_str()) {
+            return Err(Invalid::new(
+                "members",
+                format!("must be different nodes, this one ({own}) among them"),
+            )
+            .into());
+        }
+        admin::cluster_request("init", &message.request_id, "")?;
+        let chain = door.local(|view| machine::table::Read::chain(view))?;
+        let formed = if chain.is_some() {
+            let known: Vec<Member> = door
+                .node
+                .status()
+                .members
+                .into_iter()
+                .map(|known| known.member)
+                .collect();
+            let same = known.len() == members.len()
+                && known
+                    .iter()
+                    .all(|known| by_name.contains_key(known.name.as_str()));
+            if !same {
+                let what = "a cluster with other members exists already: nodes are added to it one by one";
+                return Err(Failure::new(Code::FailedPrecondition, what));
+            }
+            false
+        } else {
+            let founding = founding(door, ask.principal(), members)?;
+            door.node
+                .found(founding, ask.within())
+                .await
+                .map_err(|error| door.member_failure(&error))?;
+            true
+        };
+        let members = self.listed().await;
+        Ok(proto::ClusterInitResponse {
+            cluster_id: door.node.cluster_id(),
+            members,
+            formed,
+        })
+    }
+
+    async fn tell(&self, with_state_hash: bool) -> Result<proto::ClusterStatusResponse, Failure> {
+        let node = &self.door.node;
+        let hash = if with_state_hash {
+            let hash = node.reader().state_hash().await;
+            Some(hash.map_err(|error| Failure::new(Code::DaemonUnavailable, error.to_string()))?)
+        } else {
+            None
+        };
+        let members = self.listed().await;
+        let chain = self.door.local(|view| machine::table::Read::chain(view))?;
+        let (status, progress) = (node.status(), node.progress());
+        let not_ready = self.readiness.obstacles();
+        Ok(proto::ClusterStatusResponse {
+            node_id: node_id(node.member()),
+            raft_id: node.raft_id(),
+            cluster_id: node.cluster_id(),
+            role: role(&status).into(),
+            leader_id: status.leader.as_ref().map_or(0, |(raft_id, _)| *raft_id),
+            term: status.term,
+            last_log_index: status.last_log,
+            applied_index: progress.applied_index,
+            purged_index: status.purged,
+            snapshot_index: status.snapshot,
+            members,
+            halt_epoch: progress.halt_epoch,
+            chain_head: chain.as_ref().map(|chain| proto::ChainHead {
+                sequence: chain.head.sequence,
+                hash: chain.head.hash.to_vec(),
+            }),
+            state_hash: hash
+                .as_ref()
+                .map(|hash| hash.hash.as_bytes().to_vec())
+                .unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            sealed_to: chain.map_or(0, |chain| chain.sealed_to),
+            state_hash_index: hash.map_or(0, |hash| hash.applied_index),
+            ready: not_ready.is_empty(),
+            not_ready,
+        })
+    }
+
+    /// The members, and which of them answer.
+    async fn listed(&self) -> Vec<proto::Member> {
+        let reached = self.door.node.halt_epochs(ASK_NODE).await;
+        let status = self.door.node.status();
+        let answers = |raft_id| {
+            reached
+                .iter()
+                .any(|node| node.raft_id == raft_id && node.applied.is_some())
+        };
+        status
+            .members
+            .iter()
+            .map(
+                |MemberStatus {
+                     raft_id,
+                     member,
+                     voter,
+                 }| proto::Member {
+                    node_id: node_id(member),
+                    raft_id: *raft_id,
+                    grpc_addr: member.client.clone(),
+                    peer_addr: member.peer.clone(),
+                    http_addr: member.http.clone(),
+                    voter: *voter,
+                    matched_index: 0,
+                    reachable: answers(*raft_id),
+                },
+            )
+            .collect()
+    }
+
+    /// Membership is the leader's to change: whoever asks another node is sent there.
+    fn leads(&self) -> Result<(), Failure> {
+        if self.door.node.status().leads() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Code::DaemonUnavailable,
+            "this node does not lead: ask the leader",
+        ))
+    }
+
+    fn is_member(&self, raft_id: u64) -> Result<(), Failure> {
+        match self.door.node.status().member(raft_id) {
+            Some(_) => Ok(()),
+            None => Err(Failure::new(
+                Code::NotFound,
+                format!("there is no member with the Raft id {raft_id}"),
+            )),
+        }
+    }
+
+    /// Waits for a change of membership, and gives the log index that this node has then.
+    async fn within(
+        &self,
+        ask: &Ask,
+        change: impl Future<Output = Result<(), cluster::MemberError>>,
+    ) -> Result<u64, Failure> {
+        match tokio::time::timeout(ask.within(), change).await {
+            Ok(Ok(())) => Ok(self.door.node.status().applied),
+            Ok(Err(error)) => Err(self.door.member_failure(&error)),
+            Err(_elapsed) => Err(self.door.unavailable(&Unavailable::Deadline)),
+        }
+    }
+}
+
+/// What a cluster of these members begins with, by this node's configuration.
+pub fn founding(door: &Door, by: Principal, members: Vec<Member>) -> Result<Founding, Failure> {
+    let default_guard = door
+        .config
+        .default_guard()
+        .map_err(|error| Failure::new(Code::FailedPrecondition, error.to_string()))?;
+    Ok(Founding {
+        by,
+        members,
+        default_guard,
+        unfunded_organizations: door.config.cluster.unfunded_organizations,
+        fixtures: door.config.bench_fixture,
+    })
+}
+
+fn role(status: &cluster::Status) -> proto::NodeRole {
+    match status.role {
+        Role::Leader => proto::NodeRole::Leader,
+        Role::Follower => proto::NodeRole::Follower,
+        Role::Candidate => proto::NodeRole::Candidate,
+        Role::Learner
+            if status
+                .members
+                .iter()
+                .any(|member| member.raft_id == status.raft_id) =>
+        {
+            proto::NodeRole::Learner
+        }
+        Role::Learner => proto::NodeRole::Pristine,
+        Role::Stopped => proto::NodeRole::Unspecified,
+    }
+}
+
+fn named(member: &proto::Member) -> Result<Member, Invalid> {
+    let id = u32::try_from(member.node_id).ok().filter(|id| *id > 0);
+    let id = id.ok_or_else(|| Invalid::new("node_id", "must be a configured node id"))?;
+    for (field, address) in [("peer_addr", &member.peer_addr), ("grpc_addr", &member.grpc_addr)] {
+        if address.is_empty() || address.len() > 256 {
+            return Err(Invalid::new(field, "must be host:port"));
+        }
+    }
+    Ok(Member {
+        name: id.to_string(),
+        peer: member.peer_addr.clone(),
+        client: member.grpc_addr.clone(),
+        http: member.http_addr.clone(),
+    })
+}
+
+fn known(field: &'static str, raft_id: u64) -> Result<(), Invalid> {
+    if raft_id == 0 {
+        Err(Invalid::new(field, "must be a Raft id"))
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,408 @@
+//! `ShackleDaemon`: what agents call.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cluster::{Entropy as _, SystemEntropy, Urgency};
+use decision::{Reason, Verdict};
+use machine::command::PreExec;
+use machine::reply::VerdictReply;
+use machine::table::{Read as _, Working};
+use machine::{Batch, Command, Position, Reply};
+use prost::Message as _;
+use tonic::{Request, Response, Status, Streaming};
+use wire::guard::Question;
+use wire::proto::shackle::v1 as proto;
+use wire::proto::shackle::v1::shackle_daemon_server::ShackleDaemon;
+use wire::session::Shown;
+use wire::{Code, Failure};
+
+use crate::door::{Ask, Door};
+use crate::roles::Rpc;
+use crate::rows;
+use crate::service::stream::{self, Questions};
+use crate::service::{Streamed, unexpected};
+
+/// Answers agents and sidecars.
+#[derive(Debug, Clone)]
+pub struct Guarding(pub Arc<Door>);
+
+#[tonic::async_trait]
+impl ShackleDaemon for Guarding {
+    async fn register(
+        &self,
+        request: Request<proto::RegisterRequest>,
+    ) -> Result<Response<proto::RegisterResponse>, Status> {
+        let ask = self.0.admit(&request, Rpc::Register)?;
+        let answer = self.open(&ask, request.into_inner()).await;
+        answer
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
+    }
+
+    async fn pre_exec(
+        &self,
+        request: Request<proto::PreExecRequest>,
+    ) -> Result<Response<proto::PreExecResponse>, Status> {
+        let ask = self.0.admit(&request, Rpc::PreExec)?;
+        let answer = self.answer(&ask, request.into_inner()).await;
+        answer
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
+    }
+
+    async fn post_exec(&self, request: Request<proto::PostExecNotification>) -> Result<Response<()>, Status> {
+        let ask = self.0.admit(&request, Rpc::PostExec)?;
+        let settled = self.settle(&ask, request.into_inner()).await;
+        settled
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<proto::Heartbeat>,
+    ) -> Result<Response<proto::HeartbeatAck>, Status> {
+        let ask = self.0.admit(&request, Rpc::Heartbeat)?;
+        let ack = self.hear(&ask, request.into_inner()).await;
+        ack.map(Response::new).map_err(|failure| self.0.status(failure))
+    }
+
+    async fn get_session_state(
+        &self,
+        request: Request<proto::GetSessionStateRequest>,
+    ) -> Result<Response<proto::SessionState>, Status> {
+        let ask = self.0.admit(&request, Rpc::GetSessionState)?;
+        let state = self.look(&ask, request.into_inner()).await;
+        state.map(Response::new).map_err(|failure| self.0.status(failure))
+    }
+
+    type PreExecStreamStream = Streamed<proto::PreExecResponse>;
+
+    async fn pre_exec_stream(
+        &self,
+        request: Request<Streaming<proto::PreExecRequest>>,
+    ) -> Result<Response<Self::PreExecStreamStream>, Status> {
+        let ask = self.0.admit(&request, Rpc::PreExecStream)?;
+        let questions = Questions {
+            guarding: self.clone(),
+            ask,
+            incoming: request.into_inner(),
+        };
+        Ok(Response::new(stream::answers(questions)))
+    }
+
+    async fn end_session(
+        &self,
+        request: Request<proto::EndSessionRequest>,
+    ) -> Result<Response<proto::EndSessionResponse>, Status> {
+        let ask = self.0.admit(&request, Rpc::EndSession)?;
+        let ended = self.end(&ask, request.into_inner()).await;
+        ended.map(Response::new).map_err(|failure| self.0.status(failure))
+    }
+}
+
+impl Guarding {
+    async fn open(
+        &self,
+        ask: &Ask,
+        message: proto::RegisterRequest,
+    ) -> Result<proto::RegisterResponse, Failure> {
+        let door = &self.0;
+        door.registers
+            .take(ask.caller.address, Instant::now())
+            .map_err(|wait| self.too_often("registers", wait))?;
+        let (register, spoken) = wire::guard::register(&message, ask.principal())?;
+        if !register.by.speaks_for(&register.organization, &register.agent) {
+            let named = format!("org/{}/agent/{}", register.organization, register.agent);
+            return Err(door.refuse(ask, "agent", format!("{} may not register {named}", ask.identity)));
+        }
+        match door
+            .propose(ask, Command::Register(register), Urgency::Call)
+            .await?
+        {
+            Reply::Registered(registered) => Ok(wire::guard::register_response(
+                &registered,
+                spoken,
+                env!("CARGO_PKG_VERSION"),
+            )),
+            _ => Err(unexpected("a registration")),
+        }
+    }
+
+    /// Answers one question; of a stream, or by itself.
+    pub(crate) async fn answer(
+        &self,
+        ask: &Ask,
+        message: proto::PreExecRequest,
+    ) -> Result<proto::PreExecResponse, Failure> {
+        let door = &self.0;
+        let most = door.config.limits.pre_exec_bytes;
+        if message.encoded_len() > most {
+            let what = format!("a question may have {most} bytes: send the digest of larger parameters");
+            return Err(Failure::new(Code::MessageTooLarge, what));
+        }
+        let Question { call, dry_run } = wire::guard::pre_exec(&message, ask.principal())?;
+        let bucket = (call.by.name.clone(), call.session.clone());
+        door.calls
+            .take(bucket, Instant::now())
+            .map_err(|wait| self.too_often("calls", wait))?;
+        door.own_session(ask, &call.session)?;
+        let answer = if dry_run {
+            self.evaluate(ask, call).await?
+        } else {
+            let answer = self.decide(ask, call.clone()).await?;
+            self.look_again(ask, call, answer).await?
+        };
+        self.count(&answer);
+        Ok(wire::guard::pre_exec_response(&answer))
+    }
+
+    async fn decide(&self, ask: &Ask, call: PreExec) -> Result<VerdictReply, Failure> {
+        match self.0.propose(ask, Command::PreExec(call), Urgency::Call).await? {
+            Reply::Verdict(answer) => Ok(answer),
+            _ => Err(unexpected("a question")),
+        }
+    }
+
+    /// The last look before an ALLOW leaves: a halt that this node has applied since must not be overtaken.
+    ///
+    /// INVARIANT: no ALLOW is sent for a scope that this node knows as halted.
+    async fn look_again(
+        &self,
+        ask: &Ask,
+        call: PreExec,
+        answer: VerdictReply,
+    ) -> Result<VerdictReply, Failure> {
+        if answer.verdict != Verdict::Allow || !self.is_overtaken(&answer)? {
+            return Ok(answer);
+        }
+        self.0.metrics.withheld_allows_total.inc();
+        // Asked again with its request id, the call gets the DENY that now holds, recorded as such.
+        if call.request.is_some() {
+            let again = self.decide(ask, call).await?;
+            if again.verdict != Verdict::Allow || !self.is_overtaken(&again)? {
+                return Ok(again);
+            }
+        }
+        Err(Failure::new(
+            Code::DaemonUnavailable,
+            "a halt was engaged while the answer was on its way: nothing may run",
+        ))
+    }
+
+    fn is_overtaken(&self, answer: &VerdictReply) -> Result<bool, Failure> {
+        if self.0.node.progress().halt_epoch <= answer.place.halt_epoch {
+            return Ok(false);
+        }
+        self.0.local(|view| match rows::session(view, &answer.session)? {
+            Some(session) => Ok(rows::halted(view, &answer.session, &session)?.is_some()),
+            // Gone already: whatever runs now runs unseen.
+            None => Ok(true),
+        })
+    }
+
+    /// Decides over the state as it is and keeps nothing of it. Whatever comes out is answered as a DENY.
+    async fn evaluate(&self, ask: &Ask, call: PreExec) -> Result<VerdictReply, Failure> {
+        let mut seed = [0; 16];
+        SystemEntropy.fill(&mut seed);
+        // Without its request id: the retry table answers what was asked, and this only wonders.
+        let call = PreExec {
+            request: None,
+            ..call
+        };
+        let reply = self
+            .0
+            .read(ask, |view| {
+                let index = view.applied().map_or(0, |id| id.index);
+                let proposed = view.cluster()?.map(|cluster| cluster.now).unwrap_or_default();
+                let commands = vec![Command::PreExec(call)];
+                let batch = Batch {
+                    proposed,
+                    seed,
+                    version: machine::VERSION,
+                    commands,
+                };
+                let mut working = Working::over(view);
+                let applied = machine::apply(&mut working, Position { term: 0, index }, &batch)?;
+                Ok(applied.replies.into_iter().next())
+            })
+            .await?;
+        match reply {
+            Some(Reply::Verdict(mut answer)) => {
+                answer.verdict = Verdict::Deny;
+                answer.reason = Reason::DryRun(Box::new(answer.reason));
+                answer.approval_id = None;
+                // Nothing was recorded.
+                answer.place.sequence = 0;
+                Ok(answer)
+            }
+            Some(Reply::Refused(refusal)) => Err(refusal.into()),
+            _ => Err(unexpected("a dry run")),
+        }
+    }
+
+    async fn settle(&self, ask: &Ask, message: proto::PostExecNotification) -> Result<(), Failure> {
+        let report = wire::guard::post_exec(&message, ask.principal())?;
+        self.0.own_session(ask, &report.session)?;
+        match self
+            .0
+            .propose(ask, Command::PostExec(report), Urgency::Call)
+            .await?
+        {
+            Reply::Settled(_) => Ok(()),
+            _ => Err(unexpected("a report")),
+        }
+    }
+
+    /// Costs no log entry: what is compared is what this node knows, and the leader is told some seconds later.
+    async fn hear(&self, ask: &Ask, message: proto::Heartbeat) -> Result<proto::HeartbeatAck, Failure> {
+        let door = &self.0;
+        let pulse = wire::guard::heartbeat(&message)?;
+        let read = |view: &store::StateView<'_>| {
+            let Some(session) = rows::session(view, &pulse.session)? else {
+                return Ok(None);
+            };
+            let left = rows::budget_left(view, &pulse.session, &session)?;
+            let halt = rows::halted(view, &pulse.session, &session)?.map(|(_, halt)| halt.reason);
+            let now = view.cluster()?.map(|cluster| cluster.now).unwrap_or_default();
+            Ok(Some((session, left, halt, now)))
+        };
+        // A session that was opened elsewhere a moment ago may not be here yet.
+        let heard = match door.local(read)? {
+            Some(heard) => Some(heard),
+            None => door.read(ask, read).await?,
+        };
+        let Some((session, left, halt, now)) = heard else {
+            return Err(machine::Refusal::SessionNotFound.into());
+        };
+        self.own(ask, &pulse.session, &session)?;
+        door.node.seen(pulse.session.clone());
+        Ok(wire::guard::heartbeat_ack(&pulse, left, halt, now))
+    }
+
+    async fn look(
+        &self,
+        ask: &Ask,
+        message: proto::GetSessionStateRequest,
+    ) -> Result<proto::SessionState, Failure> {
+        let id = wire::guard::session_id(&message.session_id)?;
+        let read = |view: &store::StateView<'_>| {
+            let index = view.applied().map_or(0, |id| id.index);
+            rows::session_view(view, &id, index)
+        };
+        let found = if message.allow_stale {
+            self.0.local(read)?
+        } else {
+            self.0.read(ask, read).await?
+        };
+        let found = found.ok_or(machine::Refusal::SessionNotFound)?;
+        self.own(ask, &id, &found.session)?;
+        Ok(found.to_state(Shown::Whole))
+    }
+
+    async fn end(
+        &self,
+        ask: &Ask,
+        message: proto::EndSessionRequest,
+    ) -> Result<proto::EndSessionResponse, Failure> {
+        let end = wire::guard::end_session(&message, ask.principal())?;
+        self.0.own_session(ask, &end.session)?;
+        let session_id = end.session.as_str().to_owned();
+        match self
+            .0
+            .propose(ask, Command::EndSession(end), Urgency::Call)
+            .await?
+        {
+            Reply::Session(status, _) => Ok(proto::EndSessionResponse {
+                session_id,
+                status: wire::session::status(status).into(),
+            }),
+            _ => Err(unexpected("the end of a session")),
+        }
+    }
+
+    /// A read of another's session is refused as a write is.
+    fn own(
+        &self,
+        ask: &Ask,
+        id: &decision::SessionId,
+        session: &machine::table::Session,
+    ) -> Result<(), Failure> {
+        if ask.principal().speaks_for(&session.organization, &session.agent) {
+            return Ok(());
+        }
+        Err(self.0.refuse(
+            ask,
+            "session",
+            format!("this identity may not act on session/{id}"),
+        ))
+    }
+
+    fn too_often(&self, limit: &'static str, wait: std::time::Duration) -> Failure {
+        self.0
+            .metrics
+            .rate_limited_total
+            .with_label_values(&[limit])
+            .inc();
+        let wait_ms = u64::try_from(wait.as_millis())
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
+        Failure::new(
+            Code::RateLimited,
+            format!("too often: the limit of {limit} is reached"),
+        )
+        .retry_after_ms(wait_ms)
+    }
+
+    fn count(&self, answer: &VerdictReply) {
+        let metrics = &self.0.metrics;
+        if answer.replayed {
+            metrics.replays_total.inc();
+        }
+        let reason = answer.reason.word();
+        metrics
+            .verdicts_total
+            .with_label_values(&[answer.verdict.word(), kind_of(&reason)])
+            .inc();
+    }
+}
+
+/// A reason without the name that it may carry: a label is of a closed set.
+fn kind_of(word: &str) -> &str {
+    const NAMED: [&str; 6] = [
+        "run_halted:",
+        "delegation:",
+        "policy:",
+        "parent_guard_denied:",
+        "observe:",
+        "dry_run:",
+    ];
+    NAMED
+        .into_iter()
+        .find(|prefix| word.starts_with(prefix))
+        .map_or(word, |prefix| prefix.trim_end_matches(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind_of;
+
+    #[test]
+    fn a_label_carries_no_name() {
+        let rows = [
+            ("within_thresholds", "within_thresholds"),
+            (
+                "policy_violation:duplicate_nonce",
+                "policy_violation:duplicate_nonce",
+            ),
+            ("run_halted:organization", "run_halted"),
+            ("parent_guard_denied:org/acme/agent/bot-1", "parent_guard_denied"),
+            ("policy:r1", "policy"),
+            ("dry_run:parent_guard_denied:org/acme/agent/bot-1", "dry_run"),
+        ];
+        for (word, label) in rows {
+            assert_eq!(kind_of(word), label);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether this node can decide, and why not.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use machine::table::Read as _;
+use tokio::sync::watch;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::door::Door;
+use crate::fixture;
+
+/// How far behind the commit index a node may be and count as caught up: less than a second of full load.
+const BEHIND_MAX: u64 = 5_000;
+/// How long the cluster may take to confirm that it answers.
+const PROBE: Duration = Duration::from_millis(1_000);
+/// How often it is asked, while it does and while it does not.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+const PROBE_SOON: Duration = Duration::from_millis(200);
+
+/// What stands between this node and its next decision; read by everyone who asks.
+#[derive(Debug, Clone)]
+pub struct Readiness(Arc<Mutex<Vec<String>>>);
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(vec!["starting".to_owned()])))
+    }
+}
+
+impl Readiness {
+    /// Why the node is not ready, one line each; nothing where it is.
+    pub fn obstacles(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, obstacles: Vec<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = obstacles;
+    }
+
+    /// Looks again and again, and tells the metric and the health service.
+    pub async fn keep_current(
+        &self,
+        door: &Door,
+        health: &HealthReporter,
+        mut draining: watch::Receiver<bool>,
+    ) {
+        loop {
+            let obstacles = obstacles(door).await;
+            let ready = obstacles.is_empty();
+            if obstacles != self.obstacles() {
+                tracing::info!(ready, obstacles = obstacles.join("; "), "readiness changed");
+            }
+            door.metrics.ready.set(i64::from(ready));
+            self.set(obstacles);
+            let serving = if ready {
+                ServingStatus::Serving
+            } else {
+                ServingStatus::NotServing
+            };
+            health.set_service_status("", serving).await;
+            health
+                .set_service_status("shackle.v1.ShackleDaemon", serving)
+                .await;
+            let pause = if ready { PROBE_EVERY } else { PROBE_SOON };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                changed = draining.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+async fn obstacles(door: &Door) -> Vec<String> {
+    let status = door.node.status();
+    let mut found = Vec::new();
+    if let Some(why) = &status.stopped {
+        found.push(format!("Raft has ended: {why}"));
+    }
+    if *door.draining.borrow() {
+        found.push("stopping".to_owned());
+    }
+    if status.cluster_id.is_none() {
+        found.push("not a member of a cluster: run `haltgate init`, or `haltgate join`".to_owned());
+        return found;
+    }
+    let behind = status.committed.saturating_sub(status.applied);
+    if behind > BEHIND_MAX {
+        found.push(format!("catching up: {behind} log entries behind"));
+    }
+    if !found.is_empty() {
+        return found;
+    }
+    // The one question that counts: does a leader confirm itself, and has this node applied what it has?
+    match door
+        .node
+        .read(PROBE, |view| {
+            Ok::<_, machine::table::Fault>((view.cluster()?, fixture::is_loaded(view)?))
+        })
+        .await
+    {
+        Ok(Ok((None, _))) => found.push("the cluster is being formed".to_owned()),
+        Ok(Ok((Some(_), loaded))) => {
+            if door.config.bench_fixture && !loaded {
+                found.push("the benchmark's sessions are being loaded".to_owned());
+            }
+        }
+        Ok(Err(fault)) => found.push(fault.to_string()),
+        Err(unavailable) => found.push(unavailable.to_string()),
+    }
+    found
+}
