@@ -243,6 +243,9 @@ fn init<R: Rows>(
         unfunded_organizations,
         fixtures,
     } = init;
+    if let Err(refusal) = guard_put::check(default_guard) {
+        return Ok(Reply::Refused(refusal));
+    }
     rows.put(
         Key::Cluster,
         Row::Cluster(Cluster {

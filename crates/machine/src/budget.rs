@@ -10,6 +10,7 @@ use crate::guard::{BudgetScope, Guard, Unsettled};
 use crate::replay;
 use crate::reply::{Refusal, Reply};
 use crate::scope::AccountId;
+use crate::session;
 use crate::table::{Account, DueWork, Fault, Hold, Key, Read, Row, Rows, Session};
 
 /// The accounts a call draws on, innermost first, and which of them would not bear it.
@@ -31,38 +32,35 @@ impl Path {
     ) -> Result<Self, Fault> {
         let own_id = own_account(guard, &call.session, session);
         let organization = AccountId::Organization(session.organization.clone());
-        let agent = AccountId::Agent(session.organization.clone(), session.agent.clone());
-        let session_account = AccountId::Session(call.session.clone());
         let mut path = Self {
             accounts: Vec::with_capacity(3),
             own: None,
             denied: None,
             organization_exceeded: false,
         };
-        for id in [session_account, agent, organization] {
-            let account = turn.rows.account(&id)?;
+        for id in [
+            AccountId::Session(call.session.clone()),
+            AccountId::Agent(session.organization.clone(), session.agent.clone()),
+            organization.clone(),
+        ] {
+            let is_organization = id == organization;
+            let Some(account) = turn.rows.account(&id)? else {
+                path.organization_exceeded |= is_organization && !turn.cluster.unfunded_organizations;
+                continue;
+            };
             let is_own = id == own_id;
-            let is_organization = matches!(id, AccountId::Organization(_));
-            match account {
-                None if is_organization => path.organization_exceeded = !turn.cluster.unfunded_organizations,
-                None => {}
-                Some(account) => {
-                    if !fits(&account, hold) {
-                        path.denied.get_or_insert_with(|| id.to_string());
-                    }
-                    if !is_own && !bears(&account, hold) {
-                        if is_organization {
-                            path.organization_exceeded = true;
-                        } else if path.denied.is_none() {
-                            path.denied = Some(id.to_string());
-                        }
-                    }
-                    if is_own {
-                        path.own = Some(path.accounts.len());
-                    }
-                    path.accounts.push((id, account));
+            // R5 and R5b ask whether the own account bears it.
+            if !fits(&account, hold) || !(is_own || bears(&account, hold)) {
+                if is_organization {
+                    path.organization_exceeded = true;
+                } else {
+                    path.denied.get_or_insert_with(|| id.to_string());
                 }
             }
+            if is_own {
+                path.own = Some(path.accounts.len());
+            }
+            path.accounts.push((id, account));
         }
         // A guard named by the caller that is not on the path is refused like one that is used up.
         if let Some(claimed) = call.parent_guard.as_ref() {
@@ -95,6 +93,22 @@ pub(crate) fn own_account(guard: &Guard, id: &SessionId, session: &Session) -> A
         BudgetScope::Agent => AccountId::Agent(session.organization.clone(), session.agent.clone()),
         BudgetScope::Organization => AccountId::Organization(session.organization.clone()),
     }
+}
+
+/// What is left in the account that the guard's budget scope names; none where it has no limit.
+pub(crate) fn own_available<R: Rows>(
+    turn: &Turn<'_, '_, R>,
+    guard: &Guard,
+    id: &SessionId,
+    session: &Session,
+) -> Result<Option<NanoUsd>, Fault> {
+    let account = turn.rows.account(&own_account(guard, id, session))?;
+    Ok(account.as_ref().and_then(Account::available))
+}
+
+/// An amount below zero would lift every limit it meets. The edge refuses it; so does this.
+pub(crate) fn negative(field: &str) -> Reply {
+    Reply::Refused(Refusal::Invalid(format!("{field} must not be below zero")))
 }
 
 /// An exact fit passes; an account with nothing left bears nothing, not even a free call.
@@ -218,6 +232,11 @@ pub(crate) fn set<R: Rows>(turn: &mut Turn<'_, '_, R>, set: &SetBudget) -> Resul
         &set.request,
         Kind::BudgetSet,
         |account| {
+            if matches!(set.limit, Limit::Amount(amount) if amount <= NanoUsd::ZERO) {
+                return Err(Refusal::Invalid(
+                    "a limit is above zero, or unlimited, or suspended".to_owned(),
+                ));
+            }
             let account = account.copied().unwrap_or(Account::opened(set.limit));
             Ok(Account {
                 limit: set.limit,
@@ -235,6 +254,9 @@ pub(crate) fn grant<R: Rows>(turn: &mut Turn<'_, '_, R>, grant: &GrantBudget) ->
         &grant.request,
         Kind::BudgetGranted,
         |account| {
+            if grant.amount <= NanoUsd::ZERO {
+                return Err(Refusal::Invalid("a grant is above zero".to_owned()));
+            }
             let Some(account) = account else {
                 return Err(Refusal::NotFound(format!(
                     "{} has no account: set its budget first",
@@ -271,7 +293,7 @@ fn change<R: Rows>(
 ) -> Result<Reply, Fault> {
     let organization = match id {
         AccountId::Organization(organization) | AccountId::Agent(organization, _) => organization.clone(),
-        AccountId::Session(session) => match turn.rows.session(session)? {
+        AccountId::Session(session) => match session::find(turn, session)? {
             Some(session) => session.organization,
             None => return Ok(Reply::Refused(Refusal::SessionNotFound)),
         },

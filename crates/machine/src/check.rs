@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use decision::{AgentId, NanoUsd, OrganizationId, SessionId, Timestamp};
+use decision::{AgentId, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp};
 
-use crate::scope::AccountId;
-use crate::table::{Account, DueWork, Fault, Key, Phase, Row, Rows, Session, SessionStatus};
+use crate::pre_exec::nonce_place;
+use crate::scope::{AccountId, Scope};
+use crate::table::{
+    Account, Answer, Call, DueWork, Fault, Hold, Key, Phase, Recorded, Requester, Row, Rows, SESSION_KEPT,
+    Session, SessionStatus,
+};
 
 /// Reads all rows that the invariants are about, and gives what is broken.
 ///
@@ -14,6 +18,11 @@ use crate::table::{Account, DueWork, Fault, Key, Phase, Row, Rows, Session, Sess
 pub fn broken_in<R: Rows>(rows: &R) -> Result<Vec<String>, Fault> {
     let (first, last) = (SessionId::below_all(), SessionId::above_all());
     let tables = [
+        (Key::Cluster, Key::Chain),
+        (
+            Key::Halt(Scope::Session(first.clone())),
+            Key::Halt(Scope::Session(last.clone())),
+        ),
         (
             Key::Account(AccountId::Organization(OrganizationId::below_all())),
             Key::Account(AccountId::Session(last.clone())),
@@ -25,6 +34,11 @@ pub fn broken_in<R: Rows>(rows: &R) -> Result<Vec<String>, Fault> {
         ),
         (Key::Call(first.clone(), 0), Key::Call(last.clone(), 0)),
         (Key::Hold(first.clone(), 0), Key::Hold(last.clone(), 0)),
+        (Key::Nonces(first.clone(), 0), Key::Nonces(last.clone(), 0)),
+        (
+            Key::Request(Requester::Session(first), RequestId::below_all()),
+            Key::Request(Requester::Session(last), RequestId::above_all()),
+        ),
         (
             Key::Due(Timestamp::ZERO, DueWork::first()),
             Key::Due(Timestamp::MAX, DueWork::first()),
@@ -39,82 +53,199 @@ pub fn broken_in<R: Rows>(rows: &R) -> Result<Vec<String>, Fault> {
 
 /// Gives every broken invariant in words; none when all hold.
 pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
-    let mut broken = Vec::new();
-    let mut held: BTreeMap<AccountId, NanoUsd> = BTreeMap::new();
-    let mut accounts: BTreeMap<&AccountId, &Account> = BTreeMap::new();
-    let mut sessions: BTreeMap<&SessionId, &Session> = BTreeMap::new();
+    let mut check = Check {
+        rows,
+        held: BTreeMap::new(),
+        broken: Vec::new(),
+    };
     for (key, row) in rows {
         match (key, row) {
-            (Key::Account(id), Row::Account(account)) => {
-                accounts.insert(id, account);
+            (Key::Session(id), Row::Session(session)) => check.session(id, session),
+            (Key::Call(id, number), Row::Call(call)) => check.call(id, *number, call),
+            (Key::Hold(id, number), Row::Hold(hold)) => check.hold(id, *number, hold),
+            (Key::Request(Requester::Session(id), request), Row::Request(recorded)) => {
+                check.request(id, request, recorded);
             }
-            (Key::Session(id), Row::Session(session)) => {
-                sessions.insert(id, session);
-            }
-            (Key::Hold(id, number), Row::Hold(hold)) => {
-                for account in &hold.accounts {
-                    let sum = held.entry(account.clone()).or_default();
-                    *sum = sum.saturating_add(hold.open);
-                }
-                let open = matches!(
-                    rows.get(&Key::Call(id.clone(), *number)),
-                    Some(Row::Call(call)) if call.phase == Phase::Held
-                );
-                let due = Key::Due(hold.expires_at, DueWork::HoldExpiry(id.clone(), *number));
-                if open != rows.contains_key(&due) {
-                    broken.push(format!(
-                        "hold {id}/{number}: open is {open}, but its expiry is not armed alike"
-                    ));
-                }
-                if !open && hold.open != NanoUsd::ZERO {
-                    broken.push(format!(
-                        "hold {id}/{number}: {} still held of a closed call",
-                        hold.open
-                    ));
-                }
-            }
-            (Key::Call(id, number), Row::Call(call)) => {
-                if call.phase == Phase::Held && !rows.contains_key(&Key::Hold(id.clone(), *number)) {
-                    broken.push(format!("call {id}/{number} is held without a hold"));
-                }
-                if call.answer.call_number != *number {
-                    broken.push(format!(
-                        "call {id}/{number} answers for {}",
-                        call.answer.call_number
-                    ));
-                }
-            }
+            (Key::Due(at, DueWork::HoldExpiry(id, number)), Row::Mark) => check.timer(*at, id, *number),
+            (Key::Halt(Scope::Session(id)) | Key::Account(AccountId::Session(id)), _)
+            | (Key::Nonces(id, _) | Key::SessionOf(_, _, id), _) => check.of_a_session(key, id),
             _ => {}
         }
     }
-    for (id, account) in accounts {
-        let sum = held.remove(id).unwrap_or_default();
-        if sum != account.held {
-            broken.push(format!(
-                "account {id}: held {} but its holds sum to {sum}",
-                account.held
-            ));
-        }
-        if account.held.is_negative() || account.spent.is_negative() {
-            broken.push(format!(
-                "account {id}: below zero, spent {} held {}",
-                account.spent, account.held
-            ));
+    check.accounts();
+    check.broken
+}
+
+struct Check<'a> {
+    rows: &'a BTreeMap<Key, Row>,
+    /// What the open holds say of each account.
+    held: BTreeMap<AccountId, NanoUsd>,
+    broken: Vec<String>,
+}
+
+impl Check<'_> {
+    fn fail(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.broken.push(what());
         }
     }
-    for (id, sum) in held.into_iter().filter(|(_, sum)| *sum != NanoUsd::ZERO) {
-        broken.push(format!("account {id} does not exist, but {sum} is held of it"));
-    }
-    for (id, session) in sessions {
-        if session.waiting.is_some() && !matches!(session.status, SessionStatus::Paused) {
-            broken.push(format!(
-                "session {id}: a call waits, but the session is not paused"
-            ));
+
+    fn find_session(&self, id: &SessionId) -> Option<&Session> {
+        match self.rows.get(&Key::Session(id.clone())) {
+            Some(Row::Session(session)) => Some(session),
+            _ => None,
         }
+    }
+
+    fn find_call(&self, id: &SessionId, number: u64) -> Option<&Call> {
+        match self.rows.get(&Key::Call(id.clone(), number)) {
+            Some(Row::Call(call)) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// Its rows are being removed, some of them gone already.
+    fn is_going(&self, id: &SessionId) -> bool {
+        let Some(Row::Cluster(cluster)) = self.rows.get(&Key::Cluster) else {
+            return false;
+        };
+        self.find_session(id)
+            .and_then(|session| session.ended_at)
+            .is_some_and(|ended| cluster.now >= ended.plus(SESSION_KEPT))
+    }
+
+    fn of_a_session(&mut self, key: &Key, id: &SessionId) {
+        let there = self.find_session(id).is_some();
+        self.fail(there, || format!("{key:?} is of a session that is not there"));
+    }
+
+    fn session(&mut self, id: &SessionId, session: &Session) {
+        let paused = session.status == SessionStatus::Paused;
+        self.fail(paused || session.waiting.is_none(), || {
+            format!("session {id}: a call waits, but the session is not paused")
+        });
+        if let Some(waiting) = &session.waiting {
+            let waits = self
+                .find_call(id, waiting.call_number)
+                .is_some_and(|call| call.phase == Phase::Waiting);
+            self.fail(waits, || {
+                format!(
+                    "session {id}: call {} should wait, and does not",
+                    waiting.call_number
+                )
+            });
+        }
+        let ended = session.status == SessionStatus::Terminated;
+        self.fail(ended == session.ended_at.is_some(), || {
+            format!("session {id}: its status and its time of end disagree")
+        });
         let index = Key::SessionOf(session.organization.clone(), session.agent.clone(), id.clone());
-        if !rows.contains_key(&index) {
-            broken.push(format!("session {id} is not in its agent's index"));
+        let indexed = self.rows.contains_key(&index);
+        self.fail(indexed, || format!("session {id} is not in its agent's index"));
+    }
+
+    fn call(&mut self, id: &SessionId, number: u64, call: &Call) {
+        let answered = call.answer.call_number;
+        self.fail(answered == number, || {
+            format!("call {id}/{number} answers for {answered}")
+        });
+        let Some(session) = self.find_session(id) else {
+            return self.fail(false, || format!("call {id}/{number} is of no session"));
+        };
+        let waits = session
+            .waiting
+            .as_ref()
+            .is_some_and(|waiting| waiting.call_number == number);
+        let (beyond, going) = (number > session.highest_call, self.is_going(id));
+        self.fail(waits == (call.phase == Phase::Waiting), || {
+            format!("call {id}/{number}: it and its session disagree whether it waits")
+        });
+        self.fail(!beyond, || format!("call {id}/{number} is beyond the highest"));
+        let needs_hold = match call.phase {
+            Phase::Held => true,
+            Phase::Expired(_) => !going,
+            Phase::Denied | Phase::Waiting | Phase::Cancelled | Phase::Settled { .. } => false,
+        };
+        let has_hold = self.rows.contains_key(&Key::Hold(id.clone(), number));
+        self.fail(has_hold || !needs_hold, || {
+            format!("call {id}/{number} is {:?} without a hold", call.phase)
+        });
+        let spends = !matches!(call.phase, Phase::Denied | Phase::Waiting);
+        let (block, word, bit) = nonce_place(call.nonce);
+        let seen = matches!(
+            self.rows.get(&Key::Nonces(id.clone(), block)),
+            Some(Row::Nonces(nonces)) if nonces.bits.get(word).is_some_and(|bits| bits & bit != 0)
+        );
+        self.fail(seen || !spends || going, || {
+            format!("call {id}/{number}: its nonce {} is not spent", call.nonce)
+        });
+    }
+
+    fn hold(&mut self, id: &SessionId, number: u64, hold: &Hold) {
+        for account in &hold.accounts {
+            let sum = self.held.entry(account.clone()).or_default();
+            *sum = sum.saturating_add(hold.open);
+        }
+        let phase = self.find_call(id, number).map(|call| call.phase);
+        let open = phase == Some(Phase::Held);
+        self.fail(open || matches!(phase, Some(Phase::Expired(_))), || {
+            format!("hold {id}/{number} is of a call that is {phase:?}")
+        });
+        let due = Key::Due(hold.expires_at, DueWork::HoldExpiry(id.clone(), number));
+        let armed = self.rows.contains_key(&due) || hold.expires_at == Timestamp::MAX;
+        self.fail(open == armed, || {
+            format!("hold {id}/{number}: open is {open}, but its expiry is not armed alike")
+        });
+        self.fail(open || hold.open == NanoUsd::ZERO, || {
+            format!("hold {id}/{number}: {} still held of a closed call", hold.open)
+        });
+        let below_zero = [hold.amount, hold.open, hold.charged]
+            .iter()
+            .any(|amount| amount.is_negative());
+        self.fail(!below_zero, || format!("hold {id}/{number} is below zero"));
+    }
+
+    fn timer(&mut self, at: Timestamp, id: &SessionId, number: u64) {
+        let armed_for = match self.rows.get(&Key::Hold(id.clone(), number)) {
+            Some(Row::Hold(hold)) => Some(hold.expires_at),
+            _ => None,
+        };
+        self.fail(armed_for == Some(at), || {
+            format!("an expiry is armed at {at} for {id}/{number}, which expires at {armed_for:?}")
+        });
+    }
+
+    /// What a retry would be answered with is there, and is its own.
+    fn request(&mut self, id: &SessionId, request: &RequestId, recorded: &Recorded) {
+        let Answer::Call(number) = recorded.answer else {
+            return self.of_a_session(&Key::Session(id.clone()), id);
+        };
+        let own = self
+            .find_call(id, number)
+            .is_some_and(|call| call.request.as_ref() == Some(request));
+        self.fail(own, || {
+            format!("request {id}/{request} is answered by call {number}, which is not its own")
+        });
+    }
+
+    fn accounts(&mut self) {
+        for (key, row) in self.rows {
+            let (Key::Account(id), Row::Account(account)) = (key, row) else {
+                continue;
+            };
+            let sum = self.held.remove(id).unwrap_or_default();
+            let Account { spent, held, .. } = *account;
+            self.fail(sum == held, || {
+                format!("account {id}: held {held} but its holds sum to {sum}")
+            });
+            self.fail(!held.is_negative() && !spent.is_negative(), || {
+                format!("account {id}: below zero, spent {spent} held {held}")
+            });
+        }
+        for (id, sum) in std::mem::take(&mut self.held) {
+            self.fail(sum == NanoUsd::ZERO, || {
+                format!("account {id} does not exist, but {sum} is held of it")
+            });
         }
     }
-    broken
 }

@@ -8,7 +8,7 @@ use crate::pre_exec::see_nonce;
 use crate::reply::{Refusal, Reply};
 use crate::scope::AccountId;
 use crate::session::{insert, opened};
-use crate::table::{Account, Fault, Key, Row, Rows, Trip};
+use crate::table::{Account, Fault, Key, Read, Row, Rows, Trip};
 
 pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Result<Reply, Fault> {
     if !turn.cluster.fixtures {
@@ -17,6 +17,10 @@ pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Re
         )));
     }
     for load in &fixture.sessions {
+        // Loading twice is loading once: what a session has done since stays.
+        if turn.rows.session(&load.session)?.is_some() {
+            continue;
+        }
         let mut session = opened(
             turn,
             load.organization.clone(),

@@ -1,13 +1,13 @@
 //! Guards: written by operators, read live at every call's place in the log.
 
 use audit::Kind;
-use decision::{AgentId, OrganizationId};
+use decision::{AgentId, NanoUsd, OrganizationId};
 
 use crate::apply::Turn;
 use crate::command::PutGuard;
 use crate::guard::Guard;
 use crate::replay;
-use crate::reply::Reply;
+use crate::reply::{Refusal, Reply};
 use crate::scope::GuardScope;
 use crate::table::{Fault, Key, Read, Row, Rows};
 
@@ -28,6 +28,17 @@ pub fn effective<R: Rows>(rows: &R, organization: &OrganizationId, agent: &Agent
     Err(Fault::Missing(Key::Guard(GuardScope::Default)))
 }
 
+/// Amounts that would lift limits instead of setting them. The edge refuses them; so does this.
+pub(crate) fn check(guard: &Guard) -> Result<(), Refusal> {
+    if guard.default_cost.is_negative() {
+        return Err(Refusal::Invalid("default_cost must not be below zero".to_owned()));
+    }
+    if guard.budget.is_some_and(|budget| budget <= NanoUsd::ZERO) {
+        return Err(Refusal::Invalid("a budget is above zero, or unset".to_owned()));
+    }
+    Ok(())
+}
+
 pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result<Reply, Fault> {
     let within = match &put.scope {
         GuardScope::Default => put.by.organization.is_none(),
@@ -41,6 +52,9 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
     let requester = replay::identity(&put.by);
     if let Some(earlier) = replay::recall(turn, &requester, &put.request)? {
         return Ok(earlier);
+    }
+    if let Err(refusal) = check(&put.guard) {
+        return Ok(Reply::Refused(refusal));
     }
     let mut guard = put.guard.clone();
     guard.version = turn

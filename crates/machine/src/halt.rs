@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::replay;
 use crate::reply::{HaltReply, Refusal, Reply};
 use crate::scope::Scope;
+use crate::session;
 use crate::table::{Fault, HALT_HISTORY_MAX, Halt, HaltChange, Key, Read, Row, Rows, Session};
 
 /// The outermost engaged halt above a session, if any.
@@ -153,7 +154,7 @@ fn admit<R: Rows>(turn: &mut Turn<'_, '_, R>, by: &Principal, scope: &Scope) -> 
     let within = match scope {
         Scope::Global => by.organization.is_none(),
         Scope::Organization(organization) | Scope::Agent(organization, _) => by.reaches(organization),
-        Scope::Session(id) => match turn.rows.session(id)? {
+        Scope::Session(id) => match session::find(turn, id)? {
             Some(session) => by.reaches(&session.organization),
             None => return Ok(Admitted::No(Reply::Refused(Refusal::SessionNotFound))),
         },

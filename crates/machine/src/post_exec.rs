@@ -7,27 +7,30 @@ use crate::apply::Turn;
 use crate::budget::{self, Overflow, Settle};
 use crate::command::PostExec;
 use crate::event::Event;
+use crate::guard_put;
 use crate::replay;
 use crate::reply::{Refusal, Reply, Settled};
+use crate::session;
 use crate::table::{
-    Account, CALL_WINDOW, Call, DueWork, Fault, Hold, Key, Phase, Read, Requester, Row, Rows, Session,
-    SessionStatus,
+    Call, DueWork, Fault, Hold, Key, PARTIALS_MAX, Phase, Read, Requester, Row, Rows, Session,
 };
 
 pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) -> Result<Reply, Fault> {
-    let Some(session) = turn.rows.session(&report.session)? else {
+    let Some(mut session) = session::find(turn, &report.session)? else {
         return Ok(Reply::Refused(Refusal::SessionNotFound));
     };
-    let mut session = *session;
     if !report.by.speaks_for(&session.organization, &session.agent) {
         return Ok(turn.refuse(&report.by, format!("session/{}", report.session)));
     }
-    if report.partial {
-        let Some(request) = &report.request else {
-            return Ok(Reply::Refused(Refusal::Invalid(
-                "a partial settlement needs a request_id".to_owned(),
-            )));
-        };
+    if report.actual.is_some_and(NanoUsd::is_negative) {
+        return Ok(budget::negative("actual_cost"));
+    }
+    if report.partial && report.request.is_none() {
+        return Ok(Reply::Refused(Refusal::Invalid(
+            "a partial settlement needs a request_id".to_owned(),
+        )));
+    }
+    if let Some(request) = &report.request {
         let by = Requester::Session(report.session.clone());
         if let Some(earlier) = replay::recall(turn, &by, request)? {
             return Ok(match earlier {
@@ -43,17 +46,20 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
     let Some(call) = turn.rows.call(&report.session, number)? else {
         return Ok(never_allowed(number));
     };
-    let (call, late) = match call.phase {
-        Phase::Held => (*call, false),
-        Phase::Expired(_) => (*call, true),
+    let mut call = *call;
+    let guard = guard_put::effective(turn.rows, &session.organization, &session.agent)?;
+    let before = budget::own_available(turn, &guard, &report.session, &session)?;
+    let by_time = match call.phase {
+        Phase::Held => None,
+        Phase::Expired(charged) => Some(charged),
         Phase::Denied | Phase::Waiting | Phase::Cancelled => return Ok(never_allowed(number)),
         Phase::Settled { charged, reported } if !report.partial && reported == report.actual => {
             turn.events.push(Event::Replayed);
             return Ok(Reply::Settled(Settled {
                 charged,
-                remaining: None,
+                remaining: before,
                 replayed: true,
-                place: turn.place(call.answer.place.sequence),
+                place: turn.place(0),
             }));
         }
         Phase::Settled { charged, .. } => {
@@ -62,9 +68,15 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
             ))));
         }
     };
+    let late = by_time.is_some();
     if report.partial && late {
         return Ok(Reply::Refused(Refusal::Precondition(format!(
             "the hold of call {number} has expired: only one final report may still correct it"
+        ))));
+    }
+    if report.partial && call.partials.len() >= PARTIALS_MAX {
+        return Ok(Reply::Refused(Refusal::Precondition(format!(
+            "call {number} has had {PARTIALS_MAX} partial reports: only the final one is taken"
         ))));
     }
 
@@ -73,12 +85,10 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
         .rows
         .hold(&report.session, number)?
         .ok_or(Fault::Missing(key.clone()))?;
-    let before = own_available(turn, &hold)?;
-    let settlement = match (report.partial, late) {
-        (true, _) => Settle::Part(report.actual.unwrap_or(NanoUsd::ZERO)),
-        (false, false) => Settle::Close(final_charge(report, &hold)),
-        // Time charged an amount already: the report replaces it.
-        (false, true) => Settle::Close(late_charge(report, &hold)),
+    let settlement = if report.partial {
+        Settle::Part(report.actual.unwrap_or(NanoUsd::ZERO))
+    } else {
+        Settle::Close(final_charge(report, &hold, by_time.unwrap_or(NanoUsd::ZERO)))
     };
     if let Err(Overflow) = budget::settle(turn, &mut hold, &settlement)? {
         return Ok(Reply::Refused(Refusal::Invalid(
@@ -86,16 +96,14 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
         )));
     }
     let charged = hold.charged;
-    let remaining = own_available(turn, &hold)?;
-    let now = turn.now();
-    // A late report settles money; it never revives a session.
-    if session.status == SessionStatus::Active {
-        session.last_activity = session.last_activity.max(now);
-    }
-    if let Some(last) = session
-        .last_call
-        .as_mut()
-        .filter(|last| last.call_number == number)
+    let remaining = budget::own_available(turn, &guard, &report.session, &session)?;
+    session::heard_from(&mut session, turn.now());
+    // A part is not an end: it says nothing of success yet.
+    if !report.partial
+        && let Some(last) = session
+            .last_call
+            .as_mut()
+            .filter(|last| last.call_number == number)
     {
         last.failed |= !report.success || report.error_signal;
     }
@@ -124,20 +132,19 @@ pub(crate) fn post_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, report: &PostExec) 
     };
     let sequence = turn.record(entry);
     turn.events.push(Event::Settled);
-    if report.partial {
+    if let (true, Some(request)) = (report.partial, &report.request) {
         turn.rows.put(key, Row::Hold(hold));
+        call.partials.push(request.id.clone());
+        let row = Row::Call(Box::new(call));
+        turn.rows.put(Key::Call(report.session.clone(), number), row);
     } else {
-        close_call(
-            turn,
-            &report.session,
-            &session,
-            call,
-            &hold,
-            Phase::Settled {
-                charged,
-                reported: report.actual,
-            },
-        )?;
+        disarm(turn, &report.session, number, &hold);
+        turn.rows.delete(key);
+        call.phase = Phase::Settled {
+            charged,
+            reported: report.actual,
+        };
+        replay::close_call(turn, &report.session, &session, call);
     }
     turn.rows.put(
         Key::Session(report.session.clone()),
@@ -161,59 +168,44 @@ fn never_allowed(number: u64) -> Reply {
     )))
 }
 
-/// The rest of an open hold's price: an unknown cost is charged at the hold, never at zero.
-fn final_charge(report: &PostExec, hold: &Hold) -> NanoUsd {
-    let charge = report.actual.unwrap_or(hold.open);
-    if hold.at_least {
-        charge.max(hold.amount.saturating_sub(hold.charged))
-    } else {
-        charge
-    }
-}
-
-/// What is missing (or, below zero, too much) after time has charged the hold.
-fn late_charge(report: &PostExec, hold: &Hold) -> NanoUsd {
-    let Some(actual) = report.actual else {
-        return NanoUsd::ZERO;
+/// What the final report adds to what is charged: its amount comes on top of the partial ones, and in the
+/// place of what time has charged. An unknown cost is charged at the hold, never at zero.
+fn final_charge(report: &PostExec, hold: &Hold, by_time: NanoUsd) -> NanoUsd {
+    let in_parts = hold.charged.saturating_sub(by_time);
+    let rest_of_hold = hold.amount.saturating_sub(in_parts).max(NanoUsd::ZERO);
+    let due = match report.actual {
+        None => rest_of_hold,
+        Some(actual) if hold.at_least => actual.max(rest_of_hold),
+        Some(actual) => actual,
     };
-    let total = if hold.at_least {
-        actual.max(hold.amount)
-    } else {
-        actual
-    };
-    total.saturating_sub(hold.charged)
+    due.saturating_sub(by_time)
 }
 
-fn own_available<R: Rows>(turn: &Turn<'_, '_, R>, hold: &Hold) -> Result<Option<NanoUsd>, Fault> {
-    match hold.accounts.first() {
-        Some(id) => Ok(turn.rows.account(id)?.as_ref().and_then(Account::available)),
-        None => Ok(None),
-    }
-}
-
-/// Settles a hold that nobody settled: its lease ran out, or its session ended.
+/// Settles a hold that nobody settled: its lease ran out, or its session ended. Says whether it was open.
 pub(crate) fn expire_hold<R: Rows>(
     turn: &mut Turn<'_, '_, R>,
     id: &SessionId,
     session: &Session,
     number: u64,
     why: &str,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let Some(call) = turn.rows.call(id, number)? else {
-        return Ok(());
+        return Ok(false);
     };
     if call.phase != Phase::Held {
-        return Ok(());
+        return Ok(false);
     }
     let key = Key::Hold(id.clone(), number);
     let mut hold = turn.rows.hold(id, number)?.ok_or(Fault::Missing(key.clone()))?;
-    let before = own_available(turn, &hold)?;
+    let guard = guard_put::effective(turn.rows, &session.organization, &session.agent)?;
+    let before = budget::own_available(turn, &guard, id, session)?;
+    let in_parts = hold.charged;
     let charge = budget::unsettled_charge(&hold);
     if budget::settle(turn, &mut hold, &Settle::Close(charge))?.is_err() {
         // An account that full can book nothing more: the money is freed instead, and the entry says so.
         let _freed = budget::settle(turn, &mut hold, &Settle::Close(NanoUsd::ZERO))?;
     }
-    let after = own_available(turn, &hold)?;
+    let after = budget::own_available(turn, &guard, id, session)?;
     let entry = Entry {
         call_number: number,
         tool_name: call.tool.as_str().to_owned(),
@@ -225,36 +217,17 @@ pub(crate) fn expire_hold<R: Rows>(
     };
     turn.record(entry);
     turn.events.push(Event::HoldExpired);
-    let phase = Phase::Expired(hold.charged);
-    close_call(turn, id, session, *call, &hold, phase)
+    disarm(turn, id, number, &hold);
+    let phase = Phase::Expired(hold.charged.saturating_sub(in_parts));
+    // The hold stays for a late report, and goes with its call.
+    turn.rows.put(key, Row::Hold(hold));
+    replay::close_call(turn, id, session, Call { phase, ..*call });
+    Ok(true)
 }
 
-/// Writes a call's last phase, and drops the call where its number has fallen behind the window.
-fn close_call<R: Rows>(
-    turn: &mut Turn<'_, '_, R>,
-    id: &SessionId,
-    session: &Session,
-    call: Call,
-    hold: &Hold,
-    phase: Phase,
-) -> Result<(), Fault> {
-    let number = call.answer.call_number;
-    turn.rows
-        .delete(Key::Due(hold.expires_at, DueWork::HoldExpiry(id.clone(), number)));
-    match phase {
-        Phase::Expired(_) => turn
-            .rows
-            .put(Key::Hold(id.clone(), number), Row::Hold(hold.clone())),
-        _ => turn.rows.delete(Key::Hold(id.clone(), number)),
-    }
-    turn.rows.put(
-        Key::Call(id.clone(), number),
-        Row::Call(Box::new(Call { phase, ..call })),
-    );
-    if number.saturating_add(CALL_WINDOW) <= session.highest_call {
-        replay::forget_call(turn, id, number)?;
-    }
-    Ok(())
+fn disarm<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &SessionId, number: u64, hold: &Hold) {
+    let work = DueWork::HoldExpiry(id.clone(), number);
+    turn.rows.delete(Key::Due(hold.expires_at, work));
 }
 
 /// An entry about a session, its owner filled in.

@@ -17,18 +17,21 @@ use crate::guard_put;
 use crate::halt;
 use crate::replay::{self, Earlier};
 use crate::reply::{Refusal, Reply, VerdictReply};
+use crate::session;
 use crate::table::{
     CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session, SessionStatus,
     Trip, WINDOW_TOOLS_MAX, Waiting,
 };
 
 pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> Result<Reply, Fault> {
-    let Some(session) = turn.rows.session(&call.session)? else {
+    let Some(session) = session::find(turn, &call.session)? else {
         return Ok(Reply::Refused(Refusal::SessionNotFound));
     };
-    let session = *session;
     if !call.by.speaks_for(&session.organization, &session.agent) {
         return Ok(turn.refuse(&call.by, format!("session/{}", call.session)));
+    }
+    if call.estimate.is_some_and(NanoUsd::is_negative) {
+        return Ok(budget::negative("estimated_cost"));
     }
     match replay::earlier_call(turn, call)? {
         Earlier::Refused(refusal) => return Ok(Reply::Refused(refusal)),
@@ -56,12 +59,17 @@ fn number_in_window(session: &Session, number: u64) -> Result<(), Refusal> {
             "call_number {number} is more than {CALL_JUMP_MAX} beyond the highest so far, {highest}"
         )));
     }
-    if number.saturating_add(CALL_WINDOW) <= highest {
+    if behind_window(highest, number) {
         return Err(Refusal::Invalid(format!(
             "call_number {number} is more than {CALL_WINDOW} behind the highest so far, {highest}"
         )));
     }
     Ok(())
+}
+
+/// Says whether a call with this number is forgotten, or would be at once.
+pub(crate) fn behind_window(highest: u64, number: u64) -> bool {
+    number.saturating_add(CALL_WINDOW) < highest
 }
 
 fn gather<'a, R: Rows>(
@@ -154,7 +162,7 @@ pub(crate) fn see_nonce<R: Rows>(
     Ok(())
 }
 
-fn nonce_place(nonce: u64) -> (u64, usize, u64) {
+pub(crate) fn nonce_place(nonce: u64) -> (u64, usize, u64) {
     let word = usize::try_from((nonce >> 6) & 3).unwrap_or(0);
     (nonce >> 8, word, 1 << (nonce & 63))
 }
@@ -192,7 +200,7 @@ fn conclude<R: Rows>(
 ) -> Result<Reply, Fault> {
     let now = turn.now();
     let before = path.own_available();
-    session.last_activity = session.last_activity.max(now);
+    session::heard_from(&mut session, now);
     let phase = match decision.verdict {
         Verdict::Allow => {
             budget::hold(turn, &mut path, call, guard, hold);
@@ -277,6 +285,7 @@ fn conclude<R: Rows>(
             answer: answer.clone(),
             tool: call.tool.clone(),
             digest: call.digest,
+            partials: Vec::new(),
         },
     )?;
     turn.rows.put(

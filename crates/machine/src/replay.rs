@@ -1,11 +1,16 @@
 //! The retry table: a request that comes again gets its answer again, and is charged once. It is
 //! replicated like everything else, so it survives failover and restart.
 
-use decision::{Facts, HumanDecision, Status, Terminal, Transition, Verdict, decide};
+use audit::Entry;
+use decision::{
+    Facts, HumanDecision, NanoUsd, Rule, SessionId, Status, Terminal, Transition, Verdict, decide,
+};
 
 use crate::apply::Turn;
+use crate::budget;
 use crate::command::{Params, PreExec, Principal, Request};
 use crate::event::Event;
+use crate::guard_put;
 use crate::halt;
 use crate::pre_exec::{self, blocked_by, verdict_entry};
 use crate::reply::{Refusal, Reply, VerdictReply};
@@ -43,18 +48,24 @@ pub(crate) fn earlier_call<R: Rows>(turn: &Turn<'_, '_, R>, call: &PreExec) -> R
     let Some(earlier) = turn.rows.call(&call.session, call.call_number)? else {
         return Ok(Earlier::None);
     };
-    let same_plain_call = call.request.is_none() && earlier.nonce == call.nonce;
-    if !same_plain_call {
-        return Ok(Earlier::Refused(Refusal::Conflict(format!(
-            "call_number {} was used by another request of this session",
+    // INVARIANT: a call that came with a request id is only ever reached by it. A plain call under its
+    // number would put another call's answer in its place, and the retry would be told that one.
+    let both_plain = call.request.is_none() && earlier.request.is_none();
+    let same = earlier.tool == call.tool && earlier.digest == call.digest;
+    let taken = || {
+        Refusal::Conflict(format!(
+            "call_number {} was used by another request",
             call.call_number
-        ))));
+        ))
+    };
+    if !both_plain || earlier.nonce != call.nonce {
+        return Ok(Earlier::Refused(taken()));
     }
     Ok(match earlier.phase {
         // No retry service without a request id; only a call that waits for a human is known again.
-        Phase::Waiting | Phase::Cancelled if earlier.digest == call.digest && earlier.tool == call.tool => {
-            Earlier::Call(earlier)
-        }
+        Phase::Waiting | Phase::Cancelled if same => Earlier::Call(earlier),
+        // Neither spent its nonce, which would deny what is not the same call.
+        Phase::Waiting | Phase::Denied if !same => Earlier::Refused(taken()),
         Phase::Waiting
         | Phase::Cancelled
         | Phase::Denied
@@ -132,7 +143,15 @@ pub(crate) fn answer_again<R: Rows>(
         // Whatever else: a denial, with an entry of its own. It trips nothing and moves no counter.
         _ => {}
     }
-    let sequence = turn.record(verdict_entry(turn, &session, call, &decision));
+    let guard = guard_put::effective(turn.rows, &session.organization, &session.agent)?;
+    let available = budget::own_available(turn, &guard, &call.session, &session)?;
+    let entry = Entry {
+        budget_before: available.unwrap_or(NanoUsd::ZERO),
+        budget_after: available.unwrap_or(NanoUsd::ZERO),
+        policy_digest: guard.digest().as_bytes().to_vec(),
+        ..verdict_entry(turn, &session, call, &decision)
+    };
+    let sequence = turn.record(entry);
     turn.events.push(Event::Decided {
         verdict: decision.verdict,
         reason: decision.reason.clone(),
@@ -142,12 +161,14 @@ pub(crate) fn answer_again<R: Rows>(
         blocked_by: blocked_by(&decision.reason, &session, call),
         reason: decision.reason,
         also: decision.also,
+        remaining: available,
         approval_id: None,
         replayed: false,
         place: turn.place(sequence),
         ..earlier.answer
     };
-    if earlier.phase == Phase::Cancelled {
+    // What rule 4 says of a cancelled call is final; a halt above it is not.
+    if earlier.phase == Phase::Cancelled && decision.rule == Rule::R4 {
         let number = answer.call_number;
         let row = Call {
             phase: Phase::Denied,
@@ -195,38 +216,61 @@ pub(crate) fn remember_call<R: Rows>(
         }
     }
     if call.call_number > session.highest_call {
-        let oldest = session.highest_call.saturating_sub(CALL_WINDOW.saturating_sub(1));
-        let end = call
-            .call_number
-            .saturating_sub(CALL_WINDOW.saturating_sub(1))
-            .min(session.highest_call.saturating_add(1));
-        for number in oldest..end {
-            forget_call(turn, id, number)?;
-        }
+        let oldest = session.highest_call.saturating_sub(CALL_WINDOW);
+        let kept = call.call_number.saturating_sub(CALL_WINDOW);
         session.highest_call = call.call_number;
+        forget_calls(turn, id, oldest, kept)?;
     }
     Ok(())
 }
 
-/// Drops a call's row and its request, unless its money is still open: then its expiry drops it.
-pub(crate) fn forget_call<R: Rows>(
+/// Forgets the calls from one number to below another: those that the window has just left. What is there
+/// is read, not every number there could be: numbers may jump.
+fn forget_calls<R: Rows>(
     turn: &mut Turn<'_, '_, R>,
-    id: &decision::SessionId,
-    number: u64,
+    id: &SessionId,
+    from: u64,
+    below: u64,
 ) -> Result<(), Fault> {
-    let Some(call) = turn.rows.call(id, number)? else {
-        return Ok(());
-    };
-    if matches!(call.phase, Phase::Held | Phase::Waiting) {
+    if from >= below {
         return Ok(());
     }
-    if let Some(request) = call.request {
-        turn.rows
-            .delete(Key::Request(Requester::Session(id.clone()), request));
+    let passed = turn.rows.scan(
+        &Key::Call(id.clone(), from),
+        &Key::Call(id.clone(), below),
+        usize::MAX,
+    )?;
+    for (key, row) in passed {
+        let (Key::Call(_, number), Row::Call(call)) = (&key, row) else {
+            return Err(Fault::WrongRow(key));
+        };
+        forget_call(turn, id, *number, *call);
+    }
+    Ok(())
+}
+
+/// Drops a call's row and its requests, unless it is open: then its end drops it.
+pub(crate) fn forget_call<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &SessionId, number: u64, call: Call) {
+    if matches!(call.phase, Phase::Held | Phase::Waiting) {
+        return;
+    }
+    for request in call.request.into_iter().chain(call.partials) {
+        let by = Requester::Session(id.clone());
+        turn.rows.delete(Key::Request(by, request));
     }
     turn.rows.delete(Key::Hold(id.clone(), number));
     turn.rows.delete(Key::Call(id.clone(), number));
-    Ok(())
+}
+
+/// Writes a call's last phase, or forgets the call where its number has fallen behind the window.
+pub(crate) fn close_call<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &SessionId, session: &Session, call: Call) {
+    let number = call.answer.call_number;
+    if pre_exec::behind_window(session.highest_call, number) {
+        forget_call(turn, id, number, call);
+    } else {
+        let row = Row::Call(Box::new(call));
+        turn.rows.put(Key::Call(id.clone(), number), row);
+    }
 }
 
 /// Gives the recorded answer to an earlier write of this identity, or the conflict with it.
@@ -250,7 +294,7 @@ pub(crate) fn recall<R: Rows>(
     }
 }
 
-/// Remembers a write's answer; an identity's for a day, a session's as long as the session.
+/// Remembers a write's answer; an identity's for a day, a session's as long as the call it is about.
 pub(crate) fn remember<R: Rows>(turn: &mut Turn<'_, '_, R>, by: Requester, request: &Request, reply: &Reply) {
     let recorded = Recorded {
         payload: request.payload,

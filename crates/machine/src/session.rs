@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use audit::Kind;
-use decision::{AgentId, OrganizationId, SessionId};
+use decision::{AgentId, OrganizationId, Reason, SessionId, Timestamp};
 
 use crate::apply::Turn;
 use crate::budget;
 use crate::command::{Act, EndSession, Register, Seen, SessionAct};
-use crate::due;
+use crate::due::{self, DUE_MAX};
 use crate::event::Event;
 use crate::guard_put;
 use crate::post_exec::session_entry;
@@ -16,7 +16,8 @@ use crate::pre_exec::{mint, see_nonce};
 use crate::replay;
 use crate::reply::{Refusal, Registered, Reply};
 use crate::table::{
-    Call, DueWork, Fault, Key, Phase, Read, Row, Rows, SESSION_IDLE, SESSION_KEPT, Session, SessionStatus,
+    Call, DueWork, Fault, Key, Phase, Read, Row, Rows, SESSION_IDLE, SESSION_KEPT, SESSION_TTL, Session,
+    SessionStatus,
 };
 
 pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register) -> Result<Reply, Fault> {
@@ -40,29 +41,31 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
     let guard = guard_put::effective(turn.rows, organization, agent)?;
     let (id, sequence) = match resume {
         Some(id) => {
-            let Some(session) = turn.rows.session(id)? else {
+            let Some(mut session) = find(turn, id)? else {
                 return Ok(Reply::Refused(Refusal::SessionNotFound));
             };
-            let mut session = *session;
             if session.organization != *organization || session.agent != *agent {
                 return Ok(turn.refuse(by, format!("session/{id}")));
             }
             match session.status {
                 SessionStatus::Terminated => return Ok(Reply::Refused(Refusal::SessionNotFound)),
-                SessionStatus::Stale => session.status = SessionStatus::Active,
+                SessionStatus::Stale => {
+                    session.status = SessionStatus::Active;
+                    // One timer a session: that of its end gives way to that of its silence.
+                    turn.rows.delete(ends_at(id, &session));
+                    arm_idle(turn, id);
+                }
                 SessionStatus::Active | SessionStatus::Paused => {}
             }
             session.last_activity = turn.now();
             let sequence = turn.record(session_entry(turn, Kind::SessionResumed, id, &session));
             turn.rows
                 .put(Key::Session(id.clone()), Row::Session(Box::new(session)));
-            let work = DueWork::SessionIdle(id.clone());
-            turn.rows
-                .put(Key::Due(turn.now().plus(SESSION_IDLE), work), Row::Mark);
             (id.clone(), sequence)
         }
         None => {
-            let Ok(id) = SessionId::parse(&mint(turn, "ses_")) else {
+            let minted = SessionId::parse(&mint(turn, "ses_")).ok();
+            let Some(id) = fresh(turn, minted)? else {
                 return Ok(Reply::Refused(Refusal::Invalid(
                     "no session id could be minted".to_owned(),
                 )));
@@ -73,9 +76,7 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
             entry.policy_digest = guard.digest().as_bytes().to_vec();
             let sequence = turn.record(entry);
             insert(turn, &id, session);
-            let work = DueWork::SessionIdle(id.clone());
-            turn.rows
-                .put(Key::Due(turn.now().plus(SESSION_IDLE), work), Row::Mark);
+            arm_idle(turn, &id);
             turn.events.push(Event::SessionOpened);
             (id, sequence)
         }
@@ -89,6 +90,47 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
         replay::remember(turn, requester, request, &reply);
     }
     Ok(reply)
+}
+
+/// A session as it may still be asked for: an hour after its end it is gone, however far its removal is.
+pub(crate) fn find<R: Rows>(turn: &Turn<'_, '_, R>, id: &SessionId) -> Result<Option<Session>, Fault> {
+    let there = |session: &Session| {
+        session
+            .ended_at
+            .is_none_or(|ended| turn.now() < ended.plus(SESSION_KEPT))
+    };
+    Ok(turn.rows.session(id)?.map(|session| *session).filter(there))
+}
+
+/// A minted id, unless it is somebody's already: no seed may ever give one session's rows to another.
+fn fresh<R: Rows>(turn: &Turn<'_, '_, R>, id: Option<SessionId>) -> Result<Option<SessionId>, Fault> {
+    match id {
+        Some(id) if turn.rows.session(&id)?.is_none() => Ok(Some(id)),
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// Arms the look whether the session is silent.
+fn arm_idle<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &SessionId) {
+    let at = turn.now().plus(SESSION_IDLE);
+    turn.rows
+        .put(Key::Due(at, DueWork::SessionIdle(id.clone())), Row::Mark);
+}
+
+/// The timer of a silent session's end.
+fn ends_at(id: &SessionId, session: &Session) -> Key {
+    let at = session.last_activity.plus(SESSION_TTL);
+    Key::Due(at, DueWork::SessionIdle(id.clone()))
+}
+
+/// Notes a sign of life. Only a registration brings a stale session back, and nothing an ended one.
+pub(crate) fn heard_from(session: &mut Session, now: Timestamp) {
+    match session.status {
+        SessionStatus::Active | SessionStatus::Paused => {
+            session.last_activity = session.last_activity.max(now);
+        }
+        SessionStatus::Stale | SessionStatus::Terminated => {}
+    }
 }
 
 /// A session with nothing done in it.
@@ -131,8 +173,9 @@ pub(crate) fn seen<R: Rows>(turn: &mut Turn<'_, '_, R>, seen: &Seen) -> Result<R
         let Some(mut session) = turn.rows.session(id)? else {
             continue;
         };
-        if matches!(session.status, SessionStatus::Active | SessionStatus::Paused) {
-            session.last_activity = session.last_activity.max(now);
+        let before = session.last_activity;
+        heard_from(&mut session, now);
+        if session.last_activity != before {
             turn.rows.put(Key::Session(id.clone()), Row::Session(session));
         }
     }
@@ -140,7 +183,7 @@ pub(crate) fn seen<R: Rows>(turn: &mut Turn<'_, '_, R>, seen: &Seen) -> Result<R
 }
 
 pub(crate) fn end<R: Rows>(turn: &mut Turn<'_, '_, R>, end: &EndSession) -> Result<Reply, Fault> {
-    let Some(session) = turn.rows.session(&end.session)? else {
+    let Some(session) = find(turn, &end.session)? else {
         return Ok(Reply::Refused(Refusal::SessionNotFound));
     };
     if !end.by.speaks_for(&session.organization, &session.agent) {
@@ -150,20 +193,36 @@ pub(crate) fn end<R: Rows>(turn: &mut Turn<'_, '_, R>, end: &EndSession) -> Resu
         // Ending twice is one end.
         SessionStatus::Terminated => 0,
         SessionStatus::Active | SessionStatus::Paused | SessionStatus::Stale => {
-            terminate(turn, &end.session, *session, &end.by.name, "ended by its agent")?
+            terminate(
+                turn,
+                &end.session,
+                session,
+                &end.by.name,
+                "ended by its agent",
+                DUE_MAX,
+            )?
+            .sequence
         }
     };
     Ok(Reply::Session(SessionStatus::Terminated, turn.place(sequence)))
 }
 
-/// Ends a session: what waits is cancelled, what is held is settled, the rows stay for an hour.
+/// A session's end: its entry, and how many holds were settled with it.
+pub(crate) struct Ended {
+    pub sequence: u64,
+    pub settled: usize,
+}
+
+/// Ends a session: what waits is cancelled, what is held is settled (so many at once), the rows stay for an
+/// hour.
 pub(crate) fn terminate<R: Rows>(
     turn: &mut Turn<'_, '_, R>,
     id: &SessionId,
     mut session: Session,
     by: &str,
     why: &str,
-) -> Result<u64, Fault> {
+    limit: usize,
+) -> Result<Ended, Fault> {
     cancel_waiting(turn, id, &mut session)?;
     session.status = SessionStatus::Terminated;
     session.ended_at = Some(turn.now());
@@ -176,16 +235,15 @@ pub(crate) fn terminate<R: Rows>(
     let removal = DueWork::SessionRemoval(id.clone());
     turn.rows
         .put(Key::Due(turn.now().plus(SESSION_KEPT), removal), Row::Mark);
-    due::settle_ended(turn, id)?;
+    let settled = due::settle_ended(turn, id, limit)?;
     turn.events.push(Event::SessionClosed);
-    Ok(sequence)
+    Ok(Ended { sequence, settled })
 }
 
 pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Result<Reply, Fault> {
-    let Some(session) = turn.rows.session(&act.session)? else {
+    let Some(mut session) = find(turn, &act.session)? else {
         return Ok(Reply::Refused(Refusal::SessionNotFound));
     };
-    let mut session = *session;
     if !act.by.reaches(&session.organization) {
         return Ok(turn.refuse(&act.by, format!("session/{}", act.session)));
     }
@@ -200,8 +258,9 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
             )));
         }
         (Act::Terminate, _) => {
-            let sequence = terminate(turn, &act.session, session, &act.by.name, &act.justification)?;
-            let reply = Reply::Session(SessionStatus::Terminated, turn.place(sequence));
+            let (id, by, why) = (&act.session, &act.by.name, &act.justification);
+            let ended = terminate(turn, id, session, by, why, DUE_MAX)?;
+            let reply = Reply::Session(SessionStatus::Terminated, turn.place(ended.sequence));
             replay::remember(turn, requester, &act.request, &reply);
             return Ok(reply);
         }
@@ -248,15 +307,22 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
     Ok(reply)
 }
 
-/// Unlatches the circuit and clears what counted towards it, so that it does not trip again at once.
+/// Unlatches the circuit and clears the counter that tripped it, so that it does not trip again at once. The
+/// others keep their count: a reset is not a new session.
 fn reset_circuit(session: &mut Session) {
-    session.trip = None;
-    session.total_calls_base = session.total_calls;
-    session.first_call_at = None;
-    session.windows.clear();
-    if let Some(last) = session.last_call.as_mut() {
-        last.repeats = 0;
-        last.failed = false;
+    let Some(trip) = session.trip.take() else { return };
+    match trip.reason {
+        Reason::GlobalLimit => session.total_calls_base = session.total_calls,
+        Reason::Timeout => session.first_call_at = None,
+        Reason::WindowExceeded => session.windows.clear(),
+        Reason::MaxRepeatExceeded => {
+            if let Some(last) = session.last_call.as_mut() {
+                last.repeats = 0;
+                last.failed = false;
+            }
+        }
+        // Nothing is counted towards the others: an operator removes their cause.
+        _ => {}
     }
 }
 
@@ -277,9 +343,6 @@ fn cancel_waiting<R: Rows>(
         phase: Phase::Cancelled,
         ..*call
     };
-    turn.rows.put(
-        Key::Call(id.clone(), waiting.call_number),
-        Row::Call(Box::new(call)),
-    );
+    replay::close_call(turn, id, session, call);
     Ok(())
 }

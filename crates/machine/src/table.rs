@@ -284,7 +284,13 @@ pub struct Call {
     pub tool: ToolName,
     #[n(5)]
     pub digest: Option<Digest>,
+    /// The requests of its partial settlements; forgotten with it. At most `PARTIALS_MAX`.
+    #[n(6)]
+    pub partials: Vec<RequestId>,
 }
+
+/// Partial settlements of one call: they rest in its row, which each of them writes again.
+pub const PARTIALS_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Phase {
@@ -307,7 +313,8 @@ pub enum Phase {
         #[n(1)]
         reported: Option<NanoUsd>,
     },
-    /// Closed by time or by the session's end, charged so much in all; one late report may correct it.
+    /// Closed by time or by the session's end, which charged so much on top of what partial reports
+    /// had; one late report may put its own amount in the place of that.
     #[n(5)]
     Expired(#[n(0)] NanoUsd),
 }
@@ -407,7 +414,7 @@ pub const SESSION_TTL: DurationNs = DurationNs::from_secs(24 * 3600);
 pub const SESSION_KEPT: DurationNs = DurationNs::from_secs(3600);
 /// An answer to a registration or an operator's write is kept this long for retries.
 pub const REQUEST_KEPT: DurationNs = DurationNs::from_secs(24 * 3600);
-/// Calls that far behind the highest number are forgotten, and their numbers refused.
+/// Calls further behind the highest number than this are forgotten, and their numbers refused.
 pub const CALL_WINDOW: u64 = 4_096;
 /// A call number may not jump further ahead than this.
 pub const CALL_JUMP_MAX: u64 = 1_000_000;
