@@ -13,7 +13,7 @@ use crate::failed::Failed;
 /// A pool of its nodes, and the time a command may take.
 pub struct Remote {
     pub pool: Pool,
-    timeout: Duration,
+    pub timeout: Duration,
 }
 
 impl Remote {

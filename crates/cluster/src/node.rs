@@ -337,14 +337,17 @@ fn raft_config(options: &Options) -> Result<openraft::Config, StartError> {
         election_timeout_max: millis(options.election_max),
         max_append_entries: Some(4_096),
         max_payload_entries: 512,
-        // A follower that is further behind gets a snapshot.
-        replication_lag_threshold: options.log_kept,
+        // A follower that is further behind gets a snapshot, and is then less far behind than this.
+        replication_lag_threshold: options.snapshot_every.saturating_add(options.log_kept),
         // We build snapshots ourselves (`chores::snapshot`); what is behind them is purged up to the margin.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: options.log_kept,
         install_snapshot_timeout: 600_000,
         enable_pre_vote: Some(true),
         allow_log_reversion: Some(false),
+        // A leader that starts again asks to be elected. The state is written behind the log: restored to its
+        // office it would answer from a state that lags behind what it had acknowledged.
+        enable_leader_restore: Some(false),
         ..openraft::Config::default()
     };
     config

@@ -302,6 +302,7 @@ impl Default for RaftSection {
 #[serde(deny_unknown_fields, default)]
 pub struct LogSection {
     /// What the process logs: `error`, `warn`, `info`, `debug`, `trace`, or directives such as `cluster=debug`.
+    /// openraft tells of every step at `info`: more than all the rest.
     ///
     /// config key: `log.level`
     pub level: String,
@@ -321,7 +322,7 @@ pub enum LogFormat {
 impl Default for LogSection {
     fn default() -> Self {
         Self {
-            level: "info".to_owned(),
+            level: "info,openraft=warn".to_owned(),
             format: LogFormat::Text,
         }
     }

@@ -4,7 +4,6 @@ use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::Path;
 
 use audit::{Checkpoint, KeyRing, Start, Unsealed, Verified, Verifier};
-use client::Pool;
 use serde_json::{Value, json};
 use wire::proto::haltgate::audit::v1 as proto;
 use wire::proto::haltgate::audit::v1::audit_client::AuditClient;
@@ -31,7 +30,7 @@ pub async fn run(command: Audit, output: Output) -> Result<(), Failed> {
             Ok(())
         }
         Audit::Export { remote, to } => {
-            let entries = export(&Remote::open(&remote)?.pool, &to).await?;
+            let entries = export(&Remote::open(&remote)?, &to).await?;
             print::object(output, &json!({ "file": to, "entries": entries }));
             Ok(())
         }
@@ -95,24 +94,19 @@ async fn checkpoint(remote: &Remote) -> Result<proto::Checkpoint, Failed> {
 }
 
 /// Writes the whole chain as it is now, with its keys; gives the number of entries.
-pub async fn export(pool: &Pool, to: &Path) -> Result<u64, Failed> {
-    let channel = pool.channel();
-    let size = AuditClient::new(channel.clone())
-        .get_checkpoint(proto::AuditGetCheckpointRequest {})
-        .await?
-        .into_inner()
-        .checkpoint
-        .map_or(0, |checkpoint| checkpoint.size);
+pub async fn export(remote: &Remote, to: &Path) -> Result<u64, Failed> {
+    let size = checkpoint(remote).await?.size;
+    let list = |channel, request| async move { AuditClient::new(channel).list_keys(request).await };
+    let keys = remote.call(proto::AuditListKeysRequest {}, list).await?;
     let out = std::fs::File::create(to).map_err(file(to))?;
     let mut out = BufWriter::new(out);
-    let keys = AuditClient::new(channel.clone()).list_keys(proto::AuditListKeysRequest {}).await?.into_inner();
     let malformed = |error: wire::Invalid| Failed::refused(error.to_string());
     let mut write = |line: &Line| writeln!(out, "{}", to_json(line)?).map_err(file(to));
     for key in &keys.keys {
         write(&Line::Key(KeyLine::from(&wire::audit::key(key).map_err(malformed)?)))?;
     }
     let request = proto::AuditStreamRequest { from_sequence: 1, follow: true, to_sequence: 0 };
-    let mut items = AuditClient::new(channel).stream(request).await?.into_inner();
+    let mut items = AuditClient::new(remote.pool.channel()).stream(request).await?.into_inner();
     let mut entries = 0_u64;
     let mut sealed = 0_u64;
     // Seals follow the entries they cover; the last may cover some that came after we began.

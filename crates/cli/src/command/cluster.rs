@@ -45,9 +45,9 @@ pub async fn join(args: Join, output: Output) -> Result<(), Failed> {
     let member = admin::Member {
         node_id: pristine.node_id,
         raft_id: pristine.raft_id,
-        grpc_addr: config.member().client,
-        peer_addr: config.peer_address(),
-        http_addr: config.http_address(),
+        grpc_addr: addresses.client,
+        peer_addr: addresses.peer,
+        http_addr: addresses.http,
         ..admin::Member::default()
     };
     let remote = Remote::open(&args.remote)?;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use wire::proto::haltgate::admin::v1::halts_client::HaltsClient;
 use crate::command::audit::{export, verify};
 use crate::command::local_cluster::{self, Layout, Ports};
 use crate::failed::Failed;
+use crate::remote::Remote;
 
 const NODES: usize = 3;
 /// How long the nodes may take to start, and to elect a leader again.
@@ -36,14 +37,15 @@ struct Show {
     dir: PathBuf,
     layout: Layout,
     nodes: Vec<Option<Child>>,
-    operator: Pool,
+    operator: Remote,
 }
 
 impl Show {
     fn start() -> Result<Self, Failed> {
         let dir = std::env::temp_dir().join(format!("haltgate-demo-{}", request_id()));
         let layout = local_cluster::write(&dir, &free_ports()?, "")?;
-        let operator = Pool::open(&layout.endpoints(), &layout.credentials("admin")?)?;
+        let pool = Pool::open(&layout.endpoints(), &layout.credentials("admin")?)?;
+        let operator = Remote { pool, timeout: PATIENCE };
         Ok(Self { dir, layout, nodes: Vec::new(), operator })
     }
 
@@ -151,7 +153,7 @@ impl Show {
             ticket: "INC-7".to_owned(),
         };
         let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
-        let engaged = self.operator.call(&request, PATIENCE, engage).await?;
+        let engaged = self.operator.call(request, engage).await?;
         say(&format!("kill engaged: log index {}, halt epoch {}", engaged.log_index, engaged.halt_epoch));
         for node in &engaged.nodes {
             let confirmed = node.reachable && node.applied_epoch >= engaged.halt_epoch;
@@ -239,7 +241,7 @@ impl Show {
             justification: "demo".to_owned(),
         };
         let set = |channel, request| async move { BudgetsClient::new(channel).set(request).await };
-        self.operator.call(&request, PATIENCE, set).await?;
+        self.operator.call(request, set).await?;
         Ok(())
     }
 

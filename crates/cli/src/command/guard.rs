@@ -21,7 +21,7 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
             let request = admin::GuardsPutRequest {
                 request_id: request_id(),
                 scope,
-                config: Some(wire::guard_config(&guard)),
+                config: Some(wire::guard_config::guard_config(&guard)),
                 justification,
             };
             let put = |channel, request| async move { GuardsClient::new(channel).put(request).await };

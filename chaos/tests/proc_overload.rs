@@ -1,0 +1,100 @@
+//! Operators come through while every queue is full of calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use chaos::cluster::Cluster;
+use client::{Client, Registration, nonce, request_id};
+use wire::proto::haltgate::admin::v1 as admin;
+use wire::proto::haltgate::admin::v1::halts_client::HaltsClient;
+use wire::proto::shackle::v1 as sp;
+
+/// More calls at once than all queues hold.
+const CALLERS: usize = 6_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_engage_is_answered_within_a_second_while_every_queue_is_full() {
+    let cluster = Cluster::form(
+        3,
+        "[limits]\nregisters_per_second_per_address = 0\ncalls_per_second_per_session = 0\n",
+    );
+    cluster.fund("org/acme", "1000.00");
+    let registration = Registration {
+        organization: "acme".to_owned(),
+        agent: "bot-1".to_owned(),
+        ..Registration::default()
+    };
+    let mut clients: Vec<(Arc<Client>, String)> = Vec::new();
+    for number in 0..24 {
+        let client = cluster
+            .client_of(number % 3, "agent")
+            .deadline(Duration::from_secs(5));
+        let session = client
+            .register(&registration)
+            .await
+            .expect("a session")
+            .session_id;
+        clients.push((Arc::new(client), session));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let answered = Arc::new(AtomicU64::new(0));
+    let numbers = Arc::new(AtomicU64::new(0));
+    let mut callers = Vec::new();
+    for caller in 0..CALLERS {
+        let (client, session) = clients[caller % clients.len()].clone();
+        let (stop, answered, numbers) = (stop.clone(), answered.clone(), numbers.clone());
+        callers.push(tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let number = numbers.fetch_add(1, Ordering::Relaxed);
+                let request = sp::PreExecRequest {
+                    session_id: session.clone(),
+                    call_number: number,
+                    tool_name: "search".to_owned(),
+                    params_json: format!("{{\"n\":{number}}}").into_bytes(),
+                    estimated_cost_nanos: Some(1),
+                    nonce: nonce(),
+                    request_id: request_id(),
+                    ..sp::PreExecRequest::default()
+                };
+                if client.pre_exec(request).await.is_ok() {
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }));
+    }
+    cluster.wait_for("a full house", || {
+        (answered.load(Ordering::Relaxed) > 3_000).then_some(())
+    });
+
+    // Several operators, one after the other, at every node; connections are open before the clock starts.
+    let mut slowest = Duration::ZERO;
+    for round in 0..6 {
+        let operator = cluster.pool_of(round % 3, "operator");
+        let mut halts = HaltsClient::new(operator.channel());
+        halts
+            .list(admin::HaltsListRequest::default())
+            .await
+            .expect("a list");
+        let request = admin::HaltsEngageRequest {
+            request_id: request_id(),
+            scope: format!("org/acme/agent/other-{round}"),
+            mode: admin::HaltMode::Halt.into(),
+            reason: "test".to_owned(),
+            ticket: String::new(),
+        };
+        let asked = Instant::now();
+        let engaged = halts.engage(request).await.expect("engaged").into_inner();
+        slowest = slowest.max(asked.elapsed());
+        assert!(engaged.halt_epoch > 0);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.expect("a caller ends");
+    }
+    println!(
+        "slowest engagement {slowest:?}; {} calls answered",
+        answered.load(Ordering::Relaxed)
+    );
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+}
