@@ -48,30 +48,25 @@ pub(crate) fn earlier_call<R: Rows>(turn: &Turn<'_, '_, R>, call: &PreExec) -> R
     let Some(earlier) = turn.rows.call(&call.session, call.call_number)? else {
         return Ok(Earlier::None);
     };
-    // INVARIANT: a call that came with a request id is only ever reached by it. A plain call under its
-    // number would put another call's answer in its place, and the retry would be told that one.
-    let both_plain = call.request.is_none() && earlier.request.is_none();
-    let same = earlier.tool == call.tool && earlier.digest == call.digest;
+    // INVARIANT: a call that came with a request id, and spent no nonce, is only ever reached by that id. A
+    // plain call under its number would put its own answer in the place of what the retry must be told.
+    let same = earlier.request.is_none() && earlier.tool == call.tool && earlier.digest == call.digest;
     let taken = || {
-        Refusal::Conflict(format!(
-            "call_number {} was used by another request",
-            call.call_number
-        ))
+        let number = call.call_number;
+        Earlier::Refused(Refusal::Conflict(format!(
+            "call_number {number} was used by another request of this session"
+        )))
     };
-    if !both_plain || earlier.nonce != call.nonce {
-        return Ok(Earlier::Refused(taken()));
+    if call.request.is_some() || earlier.nonce != call.nonce {
+        return Ok(taken());
     }
     Ok(match earlier.phase {
         // No retry service without a request id; only a call that waits for a human is known again.
         Phase::Waiting | Phase::Cancelled if same => Earlier::Call(earlier),
-        // Neither spent its nonce, which would deny what is not the same call.
-        Phase::Waiting | Phase::Denied if !same => Earlier::Refused(taken()),
-        Phase::Waiting
-        | Phase::Cancelled
-        | Phase::Denied
-        | Phase::Held
-        | Phase::Settled { .. }
-        | Phase::Expired(_) => Earlier::None,
+        Phase::Denied if same => Earlier::None,
+        Phase::Waiting | Phase::Denied => taken(),
+        // Its nonce is spent: rule 3 says so.
+        Phase::Cancelled | Phase::Held | Phase::Settled { .. } | Phase::Expired(_) => Earlier::None,
     })
 }
 
