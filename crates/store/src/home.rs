@@ -37,3 +37,6 @@ pub(crate) trait Sink: Send {
     /// Makes it durable.
     fn finish(self: Box<Self>, info: SnapshotInfo) -> io::Result<SnapshotData>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,15 +99,17 @@ impl MemoryDisk {
     }
 
     pub fn resume(&self) {
-        loop {
-            let mut platter = self.0.lock();
-            let Some(next) = platter.waiting.pop_front() else {
-                platter.stalled = false;
-                return;
-            };
-            drop(platter);
-            next();
-        }
+        while self.let_one_through() {}
+        self.0.lock().stalled = false;
+    }
+
+    /// Lets the oldest write that a stall holds back through, as a slow disk does; says whether there was one.
+    pub fn let_one_through(&self) -> bool {
+        let Some(next) = self.0.lock().waiting.pop_front() else {
+            return false;
+        };
+        next();
+        true
     }
 
     /// Opens the disk for one life of a node.

@@ -96,14 +96,18 @@ async fn memory_lets_go_of_an_entry_only_when_that_entry_is_on_disk() {
         .unwrap();
     store.log.truncate_after(Some(entry(2, 0).log_id)).await.unwrap();
     node.log().stall();
-    store
-        .log
-        .append([entry(3, 1), entry(4, 1)], IOFlushed::noop())
-        .await
-        .unwrap();
+    for index in 3..5 {
+        store
+            .log
+            .append([entry(index, 1)], IOFlushed::noop())
+            .await
+            .unwrap();
+    }
     let mut reader = store.log.get_log_reader().await;
     let read = reader.try_get_log_entries(2..9).await.unwrap();
     assert_eq!(read, [entry(2, 0), entry(3, 1), entry(4, 1)]);
+    assert!(node.log().let_one_through());
+    assert_eq!(reader.try_get_log_entries(2..9).await.unwrap(), read);
     node.log().resume();
     assert_eq!(reader.try_get_log_entries(2..9).await.unwrap(), read);
 
