@@ -1,5 +1,13 @@
 //! What holds whatever is asked, in any order, with few names so that they collide.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that breaks says where"
+)]
+
+#[path = "properties/names.rs"]
+mod names;
 #[path = "properties/step.rs"]
 mod step;
 #[path = "properties/world.rs"]

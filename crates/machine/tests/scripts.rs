@@ -5,17 +5,19 @@
 //! After every command the invariants of `machine::check` hold, the audit entries follow each other, and log
 //! time has not gone back; a script fails where they do not.
 
+#![expect(clippy::unwrap_used, reason = "a test that breaks says where")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use audit::chain::follows;
 use audit::{ChainHead, Entry, seal};
-use decision::{AgentId, Digest, OrganizationId, SessionId, Timestamp, ToolName};
+use decision::{AgentId, Digest, OrganizationId, RequestId, SessionId, Timestamp, ToolName};
 use goldenscript::{ArgumentConsumer, Command as Line, Context};
 use machine::command::{
     Act, AgentPattern, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec, PreExec, Principal,
-    PutGuard, RefusedAtEdge, Register, RegisterKey, Release, Seen, SessionAct, SetBudget,
+    PutGuard, RefusedAtEdge, Register, RegisterKey, Release, Request, Seen, SessionAct, SetBudget,
 };
 use machine::reply::{Reply, VerdictReply};
 use machine::table::{Chain, Change, Cluster, Key, Requester, Row, Working};
@@ -60,6 +62,7 @@ impl goldenscript::Runner for Script {
             }
             "dump" => self.dump(args.next_pos().unwrap_or("accounts")),
             "fill" => self.fill(&mut args)?,
+            "parts" => self.parts(&mut args)?,
             "seal" => self.seal(&mut args)?,
             name => {
                 let command = self.command(name, &mut args)?;
@@ -413,6 +416,34 @@ impl Script {
                     other => format!("{other:?}"),
                 };
                 *told.entry(word).or_default() += 1;
+            }
+        }
+        Ok(told
+            .iter()
+            .map(|(word, times)| format!("{word} × {times}\n"))
+            .collect())
+    }
+
+    /// Many partial reports of one call, with the requests `part1` to `part<to>`.
+    fn parts(&mut self, args: &mut ArgumentConsumer<'_>) -> Result<String, Failed> {
+        let to = number(args, "to", 1)?;
+        let report = self.post_exec(args)?;
+        let mut told = BTreeMap::<String, u64>::new();
+        for part in 1..=to {
+            let id = format!("part{part}");
+            let report = PostExec {
+                partial: true,
+                request: Some(Request {
+                    id: RequestId::parse(&id)?,
+                    payload: Digest::of(b"the same"),
+                }),
+                ..report.clone()
+            };
+            for reply in self.step(vec![Command::PostExec(report)])?.replies {
+                let name = format!("{reply:?}");
+                *told
+                    .entry(name.split('(').next().unwrap_or_default().to_owned())
+                    .or_default() += 1;
             }
         }
         Ok(told

@@ -4,25 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use audit::chain::follows;
 use audit::{ChainHead, Entry, Kind};
-use decision::{
-    AgentId, Digest, DurationNs, HitlRule, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp,
-};
-use decision::{ToolName, Verdict};
+use decision::{AgentId, Digest, NanoUsd, OrganizationId, SessionId, Timestamp, ToolName, Verdict};
 use machine::command::{
-    AgentPattern, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec, PreExec, Principal,
-    PutGuard, Register, Release, Request, Seen, SessionAct, SetBudget,
+    EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec, PreExec, PutGuard, Register, Release,
+    Seen, SessionAct, SetBudget,
 };
 use machine::reply::{Refusal, Reply};
 use machine::table::{Account, Change, Key, Row, Session, Working};
-use machine::{
-    AccountId, Applied, Batch, Command, Guard, GuardScope, Position, Scope, TripPolicy, Unsettled, VERSION,
-    Window, apply, check,
-};
+use machine::{AccountId, Applied, Batch, Command, GuardScope, Position, Scope, VERSION, apply, check};
 
+use crate::names::{AGENTS, agent_of, guards, operators, request, root};
 use crate::step::{Call, Report, Step};
 
-/// Two organizations, one of them with two agents.
-const AGENTS: [(&str, &str); 3] = [("acme", "bot-1"), ("acme", "bot-2"), ("globex", "bot-1")];
 const SCOPES: [&str; 4] = ["global", "org/acme", "org/globex", "org/acme/agent/bot-1"];
 /// Sessions that steps may name; more are not opened.
 const SESSIONS_MAX: usize = 3;
@@ -562,80 +555,4 @@ fn session<'a>(rows: &'a Rows, id: &SessionId) -> Option<&'a Session> {
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(what()) }
-}
-
-fn root() -> Principal {
-    Principal {
-        name: "cluster/admin/root".into(),
-        organization: None,
-        agents: Vec::new(),
-    }
-}
-
-fn agent_of(place: usize) -> Principal {
-    let (organization, agent) = AGENTS[place];
-    Principal {
-        name: format!("org/{organization}/agent/{agent}"),
-        organization: Some(OrganizationId::parse(organization).unwrap()),
-        agents: vec![AgentPattern::Exact(AgentId::parse(agent).unwrap())],
-    }
-}
-
-fn request(id: &str, payload: &str) -> Request {
-    Request {
-        id: RequestId::parse(id).unwrap(),
-        payload: Digest::of(payload.as_bytes()),
-    }
-}
-
-fn operators(id: u8, payload: &str) -> Request {
-    request(&format!("o{id}"), payload)
-}
-
-/// Guards that differ in what they limit.
-fn guards(place: usize) -> Guard {
-    let guard = Guard {
-        default_cost: NanoUsd::new(2),
-        hold_ttl: DurationNs::from_secs(60),
-        ..Guard::default()
-    };
-    match place {
-        0 => guard,
-        1 => Guard {
-            budget: Some(NanoUsd::new(12)),
-            unsettled: Unsettled::Release,
-            ..guard
-        },
-        2 => Guard {
-            hitl: HitlRule::Always,
-            ..guard
-        },
-        3 => Guard {
-            max_total_calls: Some(3),
-            ..guard
-        },
-        4 => Guard {
-            window: Some(Window {
-                duration: DurationNs::from_secs(60),
-                max_calls: 2,
-            }),
-            max_repeat_calls: None,
-            ..guard
-        },
-        5 => Guard {
-            trip_policy: TripPolicy::Seed,
-            settle_at_least_hold: true,
-            ..guard
-        },
-        6 => Guard {
-            budget: Some(NanoUsd::new(9)),
-            hitl: HitlRule::OnDeny,
-            ..guard
-        },
-        _ => Guard {
-            max_repeat_calls: Some(1),
-            trip_policy: TripPolicy::Never,
-            ..guard
-        },
-    }
 }
