@@ -201,7 +201,7 @@ pub struct LimitsSection {
     ///
     /// config key: `limits.registers_per_second_per_address`
     pub registers_per_second_per_address: u32,
-    /// Agents' calls that this node has under way. 8,192: twice what the leader's queue holds, so that the
+    /// Agents' calls that this node has under way. 2,048: twice what the leader's queue holds, so that the
     /// queue is what says no first. Operators' calls are not counted.
     ///
     /// config key: `limits.in_flight`
@@ -231,7 +231,7 @@ impl Default for LimitsSection {
             pre_exec_bytes: 64 * 1024,
             calls_per_second_per_session: 1_000,
             registers_per_second_per_address: 10,
-            in_flight: 8_192,
+            in_flight: 2_048,
             stream_in_flight: 256,
             connections: 4_096,
             deadline_ms: 2_000,
@@ -293,8 +293,15 @@ pub struct RaftSection {
 
 impl Default for RaftSection {
     fn default() -> Self {
-        let cluster::Options { snapshot_every, log_kept, .. } = cluster::Options::default();
-        Self { snapshot_every, log_kept }
+        let cluster::Options {
+            snapshot_every,
+            log_kept,
+            ..
+        } = cluster::Options::default();
+        Self {
+            snapshot_every,
+            log_kept,
+        }
     }
 }
 
@@ -478,7 +485,10 @@ impl Config {
 
     /// The same node with the benchmark's sessions, where every address is loopback.
     pub fn with_bench_fixture(self) -> Result<Self, ConfigError> {
-        let config = Self { bench_fixture: true, ..self };
+        let config = Self {
+            bench_fixture: true,
+            ..self
+        };
         config.check()?;
         Ok(config)
     }

@@ -71,7 +71,8 @@ pub(crate) fn request(id: &str, payload: impl FnOnce() -> Payload) -> Result<Opt
 
 /// Reads the retry key of a request that must have one.
 pub(crate) fn required_request(id: &str, payload: impl FnOnce() -> Payload) -> Result<Request, Invalid> {
-    let id = RequestId::parse(id).map_err(|error| Invalid::new("request_id", error.to_string()))?;
+    let id = RequestId::parse(id)
+        .map_err(|error| Invalid::new("request_id", format!("must be {}", error.rule)))?;
     Ok(Request {
         id,
         payload: payload().digest(),

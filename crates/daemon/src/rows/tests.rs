@@ -196,7 +196,11 @@ fn pages_follow_each_other_and_the_last_has_no_token() {
     }
     assert_eq!(seen, ["s1", "s3", "s2", "s4"]);
     assert!(
-        wanted.page.after.as_ref().is_some_and(|place| place.session == id("s3")),
+        wanted
+            .page
+            .after
+            .as_ref()
+            .is_some_and(|place| place.session == id("s3")),
         "two pages of two, and no third"
     );
 

@@ -317,26 +317,19 @@ impl ClusterKeeping {
                 .iter()
                 .any(|node| node.raft_id == raft_id && node.applied.is_some())
         };
-        status
-            .members
-            .iter()
-            .map(
-                |MemberStatus {
-                     raft_id,
-                     member,
-                     voter,
-                 }| proto::Member {
-                    node_id: node_id(member),
-                    raft_id: *raft_id,
-                    grpc_addr: member.client.clone(),
-                    peer_addr: member.peer.clone(),
-                    http_addr: member.http.clone(),
-                    voter: *voter,
-                    matched_index: 0,
-                    reachable: answers(*raft_id),
-                },
-            )
-            .collect()
+        let shown = |known: &MemberStatus| proto::Member {
+            node_id: node_id(&known.member),
+            raft_id: known.raft_id,
+            grpc_addr: known.member.client.clone(),
+            peer_addr: known.member.peer.clone(),
+            http_addr: known.member.http.clone(),
+            voter: known.voter,
+            matched_index: 0,
+            reachable: answers(known.raft_id),
+        };
+        let mut members: Vec<_> = status.members.iter().map(shown).collect();
+        members.sort_by_key(|member| (member.node_id, member.raft_id));
+        members
     }
 
     /// Membership is the leader's to change: whoever asks another node is sent there.
