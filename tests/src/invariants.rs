@@ -176,10 +176,12 @@ pub fn no_allow_after_engage_returned(history: &History, organization: &str) -> 
     attempts.sort_by_key(|attempt| attempt.invoked);
     for attempt in attempts {
         match (&attempt.command, &attempt.reply) {
-            (Command::Engage(engage), Some(Reply::Halt(halt))) if engage.scope == scope && halt.engaged => {
-                if spans.last().is_none_or(|(_, end)| *end < Duration::MAX) {
-                    spans.push((attempt.returned, Duration::MAX));
-                }
+            (Command::Engage(engage), Some(Reply::Halt(halt)))
+                if engage.scope == scope
+                    && halt.engaged
+                    && spans.last().is_none_or(|(_, end)| *end < Duration::MAX) =>
+            {
+                spans.push((attempt.returned, Duration::MAX));
             }
             (Command::Release(release), _) if release.scope == scope => {
                 if let Some((_, end)) = spans.last_mut().filter(|(_, end)| *end == Duration::MAX) {

@@ -75,7 +75,12 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 pub struct Remote {
     /// Addresses of nodes, separated by commas.
-    #[arg(long, env = "HALTGATE_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:9000")]
+    #[arg(
+        long,
+        env = "HALTGATE_ENDPOINTS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:9000"
+    )]
     pub endpoints: Vec<String>,
     /// The authorities that nodes' certificates come from (PEM).
     #[arg(long, env = "HALTGATE_CA")]
@@ -399,7 +404,9 @@ pub struct Bench {
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is not like 250ms, 10s or 5m"))?;
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not like 250ms, 10s or 5m"))?;
     match unit {
         "ms" => Ok(Duration::from_millis(number)),
         "" | "s" => Ok(Duration::from_secs(number)),
@@ -421,7 +428,15 @@ mod tests {
 
     #[test]
     fn durations_are_read_with_their_unit() {
-        for (text, millis) in [("250ms", Some(250)), ("10s", Some(10_000)), ("3", Some(3_000)), ("2m", Some(120_000)), ("x", None), ("5h", None), ("", None)] {
+        for (text, millis) in [
+            ("250ms", Some(250)),
+            ("10s", Some(10_000)),
+            ("3", Some(3_000)),
+            ("2m", Some(120_000)),
+            ("x", None),
+            ("5h", None),
+            ("", None),
+        ] {
             assert_eq!(duration(text).ok().map(|d| d.as_millis()), millis, "{text}");
         }
     }

@@ -188,7 +188,11 @@ impl TryFrom<SealLine> for Seal {
             from: line.from,
             to: line.to,
             key_id: line.key_id,
-            signatures: line.signatures.iter().map(|text| fixed(text, "signatures")).collect::<Result<_, _>>()?,
+            signatures: line
+                .signatures
+                .iter()
+                .map(|text| fixed(text, "signatures"))
+                .collect::<Result<_, _>>()?,
             chain_signature: fixed(&line.chain_signature, "chain_signature")?,
         })
     }
@@ -209,7 +213,10 @@ const DENY_REASONS: [DenyReason; 12] = [
     DenyReason::BudgetOverrun,
 ];
 
-#[expect(clippy::as_conversions, reason = "the discriminants of this enum are its numbers on the wire")]
+#[expect(
+    clippy::as_conversions,
+    reason = "the discriminants of this enum are its numbers on the wire"
+)]
 fn number(reason: DenyReason) -> u64 {
     reason as u64
 }
@@ -225,12 +232,15 @@ fn bytes(text: &str, field: &'static str) -> Result<Vec<u8>, Malformed> {
         b'a'..=b'f' => Some(byte - b'a' + 10),
         _ => None,
     };
-    if text.len() % 2 != 0 {
+    if !text.len().is_multiple_of(2) {
         return Err(Malformed(field));
     }
     let nibbles: Option<Vec<u8>> = text.bytes().map(nibble).collect();
     let nibbles = nibbles.ok_or(Malformed(field))?;
-    Ok(nibbles.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, nibble| byte << 4 | nibble)).collect())
+    Ok(nibbles
+        .chunks_exact(2)
+        .map(|pair| pair.iter().fold(0, |byte, nibble| byte << 4 | nibble))
+        .collect())
 }
 
 fn fixed<const N: usize>(text: &str, field: &'static str) -> Result<[u8; N], Malformed> {
@@ -257,15 +267,25 @@ mod tests {
             ..Entry::blank(Kind::Verdict, Timestamp::from_nanos(u64::MAX))
         };
         let text = serde_json::to_string(&Line::Entry(Box::new(EntryLine::from(&entry)))).unwrap();
-        let Line::Entry(line) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+        let Line::Entry(line) = serde_json::from_str(&text).unwrap() else {
+            panic!("{text}")
+        };
         assert_eq!(Entry::try_from(*line).unwrap(), entry);
     }
 
     #[test]
     fn a_seal_reads_back_the_same_through_its_line() {
-        let seal = Seal { from: 1, to: 2, key_id: "k".to_owned(), signatures: vec![[1; 64], [2; 64]], chain_signature: [3; 64] };
+        let seal = Seal {
+            from: 1,
+            to: 2,
+            key_id: "k".to_owned(),
+            signatures: vec![[1; 64], [2; 64]],
+            chain_signature: [3; 64],
+        };
         let text = serde_json::to_string(&Line::Seal(SealLine::from(&seal))).unwrap();
-        let Line::Seal(line) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+        let Line::Seal(line) = serde_json::from_str(&text).unwrap() else {
+            panic!("{text}")
+        };
         assert_eq!(Seal::try_from(line).unwrap(), seal);
     }
 
@@ -273,14 +293,53 @@ mod tests {
     fn a_field_that_is_not_what_it_must_be_is_named() {
         let line = EntryLine::from(&Entry::blank(Kind::Genesis, Timestamp::ZERO));
         for (spoiled, field) in [
-            (EntryLine { kind: "x".to_owned(), ..line.clone() }, "kind"),
-            (EntryLine { entry_id: "00".to_owned(), ..line.clone() }, "entry_id"),
-            (EntryLine { verdict: Some("allow".to_owned()), ..line.clone() }, "verdict"),
-            (EntryLine { deny_reason: 99, ..line.clone() }, "deny_reason"),
-            (EntryLine { policy_digest: "A0".to_owned(), ..line.clone() }, "policy_digest"),
-            (EntryLine { info_digest: "0".to_owned(), ..line.clone() }, "info_digest"),
+            (
+                EntryLine {
+                    kind: "x".to_owned(),
+                    ..line.clone()
+                },
+                "kind",
+            ),
+            (
+                EntryLine {
+                    entry_id: "00".to_owned(),
+                    ..line.clone()
+                },
+                "entry_id",
+            ),
+            (
+                EntryLine {
+                    verdict: Some("allow".to_owned()),
+                    ..line.clone()
+                },
+                "verdict",
+            ),
+            (
+                EntryLine {
+                    deny_reason: 99,
+                    ..line.clone()
+                },
+                "deny_reason",
+            ),
+            (
+                EntryLine {
+                    policy_digest: "A0".to_owned(),
+                    ..line.clone()
+                },
+                "policy_digest",
+            ),
+            (
+                EntryLine {
+                    info_digest: "0".to_owned(),
+                    ..line.clone()
+                },
+                "info_digest",
+            ),
         ] {
-            assert_eq!(Entry::try_from(spoiled).unwrap_err().to_string(), format!("{field} is malformed"));
+            assert_eq!(
+                Entry::try_from(spoiled).unwrap_err().to_string(),
+                format!("{field} is malformed")
+            );
         }
     }
 }

@@ -28,7 +28,10 @@ pub enum End {
 
 impl Failed {
     pub fn new(end: End, message: impl Into<String>) -> Self {
-        Self { end, message: message.into() }
+        Self {
+            end,
+            message: message.into(),
+        }
     }
 
     pub fn usage(message: impl Into<String>) -> Self {

@@ -9,7 +9,9 @@ pub fn object(output: Output, value: &Value) {
     match output {
         Output::Json => println!("{value}"),
         Output::Table => {
-            let Some(fields) = value.as_object() else { return println!("{}", cell(value)) };
+            let Some(fields) = value.as_object() else {
+                return println!("{}", cell(value));
+            };
             let width = fields.keys().map(String::len).max().unwrap_or(0);
             for (name, value) in fields {
                 println!("{name:width$}  {}", cell(value));
@@ -25,13 +27,21 @@ pub fn list(output: Output, rows: &[Value], columns: &[&str]) {
         Output::Table => {
             let texts: Vec<Vec<String>> = rows
                 .iter()
-                .map(|row| columns.iter().map(|column| cell(row.get(*column).unwrap_or(&Value::Null))).collect())
+                .map(|row| {
+                    columns
+                        .iter()
+                        .map(|column| cell(row.get(*column).unwrap_or(&Value::Null)))
+                        .collect()
+                })
                 .collect();
             let widths: Vec<usize> = columns
                 .iter()
                 .enumerate()
                 .map(|(place, column)| {
-                    let cells = texts.iter().filter_map(|row| row.get(place)).map(|text| text.chars().count());
+                    let cells = texts
+                        .iter()
+                        .filter_map(|row| row.get(place))
+                        .map(|text| text.chars().count());
                     cells.chain([column.len()]).max().unwrap_or(0)
                 })
                 .collect();
@@ -44,7 +54,10 @@ pub fn list(output: Output, rows: &[Value], columns: &[&str]) {
 }
 
 fn line(cells: impl Iterator<Item = String>, widths: &[usize]) {
-    let cells: Vec<String> = cells.zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+    let cells: Vec<String> = cells
+        .zip(widths)
+        .map(|(cell, width)| format!("{cell:width$}"))
+        .collect();
     println!("{}", cells.join("  ").trim_end());
 }
 

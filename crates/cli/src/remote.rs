@@ -18,7 +18,10 @@ pub struct Remote {
 
 impl Remote {
     pub fn open(args: &args::Remote) -> Result<Self, Failed> {
-        Ok(Self { pool: Pool::open(&args.endpoints, &credentials(args))?, timeout: args.timeout })
+        Ok(Self {
+            pool: Pool::open(&args.endpoints, &credentials(args))?,
+            timeout: args.timeout,
+        })
     }
 
     /// Sends a request until a node answers; its request id makes repetitions one.
@@ -33,7 +36,11 @@ impl Remote {
 }
 
 pub fn credentials(args: &args::Remote) -> Credentials {
-    Credentials { ca: args.ca.clone(), cert: args.cert.clone(), key: args.key.clone() }
+    Credentials {
+        ca: args.ca.clone(),
+        cert: args.cert.clone(),
+        key: args.key.clone(),
+    }
 }
 
 /// Reads dollars above zero.

@@ -50,7 +50,7 @@ impl Node {
 async fn due(node: &Node) {
     while node.runs() {
         tokio::time::sleep(DUE_EVERY).await;
-        while node.leads() && is_due(node) {
+        while node.leads() && node.reader().is_due(node.now()).unwrap_or(false) {
             // What fails now is due still at the next look.
             match node.propose_here(Command::Due, Urgency::Urgent).await {
                 Ok(Reply::Due(true)) => {}
@@ -58,13 +58,6 @@ async fn due(node: &Node) {
             }
         }
     }
-}
-
-fn is_due(node: &Node) -> bool {
-    matches!(
-        node.reader().at(|view| machine::is_due(view, node.now())),
-        Ok(Ok(true))
-    )
 }
 
 /// Signs what is unsigned, in bulk, off the path of any call.

@@ -31,11 +31,24 @@ pub const PEER_MESSAGE_MAX: usize = 8 * 1024 * 1024;
 /// How long a connection may take to be made; an election takes no less.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// One channel a peer, opened when first used and again whenever it broke.
+/// What a connection carries. Each lane has one of its own: calls that pile up delay neither Raft's heartbeats
+/// nor an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    Raft,
+    /// Operators' commands, and what nodes ask each other.
+    Urgent,
+    Calls,
+}
+
+type Channels = BTreeMap<(String, String, Lane), Channel>;
+
+/// One channel a peer and lane, opened when first used and again whenever it broke.
 #[derive(Clone)]
 pub(crate) struct Peers {
     connector: Arc<dyn Connector>,
-    channels: Arc<Mutex<BTreeMap<(String, String), Channel>>>,
+    /// By the peer's name, its address, and the lane.
+    channels: Arc<Mutex<Channels>>,
 }
 
 impl Peers {
@@ -46,8 +59,8 @@ impl Peers {
         }
     }
 
-    pub fn client(&self, peer: &Member) -> PeerClient<Channel> {
-        let key = (peer.name.clone(), peer.peer.clone());
+    pub fn client(&self, peer: &Member, lane: Lane) -> PeerClient<Channel> {
+        let key = (peer.name.clone(), peer.peer.clone(), lane);
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = channels.entry(key).or_insert_with(|| self.channel(peer)).clone();
         PeerClient::new(channel)
@@ -57,9 +70,9 @@ impl Peers {
 
     /// Gives up a connection on which a request got no answer: a cut network closes nothing by itself, and
     /// heartbeats find a dead one sooner than the system would.
-    pub fn give_up(&self, peer: &Member) {
+    pub fn give_up(&self, peer: &Member, lane: Lane) {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        channels.remove(&(peer.name.clone(), peer.peer.clone()));
+        channels.remove(&(peer.name.clone(), peer.peer.clone(), lane));
     }
 
     fn channel(&self, peer: &Member) -> Channel {

@@ -8,6 +8,7 @@ use store::Member;
 use tokio::time::Instant;
 use wire::proto::haltgate::peer::v1 as peer;
 
+use crate::connect::Lane;
 use crate::error::Unavailable;
 use crate::node::Node;
 use crate::propose::{Lost, Urgency};
@@ -29,7 +30,8 @@ impl Node {
             deadline_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
             urgent: urgency == Urgency::Urgent,
         };
-        let mut client = self.peers().client(leader);
+        let lane = lane_of(urgency);
+        let mut client = self.peers().client(leader, lane);
         let answer = match tokio::time::timeout_at(deadline, client.forward(request)).await {
             Ok(Ok(answer)) => answer.into_inner(),
             Ok(Err(_status)) => {
@@ -37,7 +39,7 @@ impl Node {
                 return Err(Lost::Unavailable(Unavailable::NoLeader));
             }
             Err(_elapsed) => {
-                self.peers().give_up(leader);
+                self.peers().give_up(leader, lane);
                 self.leader_lost();
                 return Err(Lost::Unavailable(Unavailable::Deadline));
             }
@@ -71,7 +73,7 @@ impl Node {
         let request = peer::ReadIndexRequest {
             sender: Some(self.whoami().sender(raft_id)),
         };
-        let mut client = self.peers().client(leader);
+        let mut client = self.peers().client(leader, Lane::Calls);
         match tokio::time::timeout(within, client.read_index(request)).await {
             Ok(Ok(answer)) => {
                 self.leader_found();
@@ -82,9 +84,16 @@ impl Node {
                 Err(Unavailable::NoLeader)
             }
             Err(_elapsed) => {
-                self.peers().give_up(leader);
+                self.peers().give_up(leader, Lane::Calls);
                 Err(Unavailable::Deadline)
             }
         }
+    }
+}
+
+fn lane_of(urgency: Urgency) -> Lane {
+    match urgency {
+        Urgency::Call => Lane::Calls,
+        Urgency::Urgent => Lane::Urgent,
     }
 }

@@ -11,6 +11,7 @@ use store::{Member, StoreError};
 use tokio::time::Instant;
 use wire::proto::haltgate::peer::v1 as peer;
 
+use crate::connect::Lane;
 use crate::error::{MemberError, Unavailable};
 use crate::node::Node;
 use crate::propose::{Leader, Urgency};
@@ -164,7 +165,7 @@ impl Node {
             http_addr: own.http.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let mut client = self.peers().client(member);
+        let mut client = self.peers().client(member, Lane::Urgent);
         match tokio::time::timeout(HELLO, client.join(request)).await {
             Ok(answer) => answer.map(tonic::Response::into_inner),
             Err(_elapsed) => Err(tonic::Status::deadline_exceeded("no answer")),
@@ -384,7 +385,7 @@ impl Node {
             found,
         };
         self.peers()
-            .client(member)
+            .client(member, Lane::Urgent)
             .hello(request)
             .await
             .map(tonic::Response::into_inner)
@@ -401,7 +402,7 @@ impl Node {
                 Ok(Ok(hello)) => return Ok(hello),
                 Ok(Err(status)) => status.message().to_owned(),
                 Err(_elapsed) => {
-                    self.peers().give_up(member);
+                    self.peers().give_up(member, Lane::Urgent);
                     "no answer".to_owned()
                 }
             };

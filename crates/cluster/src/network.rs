@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use wire::proto::haltgate::peer::v1 as peer;
 
-use crate::connect::Peers;
+use crate::connect::{Lane, Peers};
 use crate::peer::{SnapshotHeader, Whoami};
 
 /// Opens a network to each peer that Raft names.
@@ -66,7 +66,7 @@ impl RaftNetworkV2<Raft> for Target {
             sender: self.sender(),
             payload: encode(&rpc)?,
         };
-        let mut client = self.peers.client(&self.member);
+        let mut client = self.peers.client(&self.member, Lane::Raft);
         let answer = self
             .within(RPCTypes::AppendEntries, option, client.append_entries(request))
             .await?;
@@ -132,7 +132,7 @@ impl RaftNetworkV2<Raft> for Target {
             }
             Ok::<(), store::StoreError>(())
         };
-        let mut client = self.peers.client(&self.member);
+        let mut client = self.peers.client(&self.member, Lane::Raft);
         let installing = async {
             let (sent, answer) =
                 tokio::join!(sending, client.install_snapshot(ReceiverStream::new(receiver)));
@@ -158,7 +158,7 @@ impl RaftNetworkV2<Raft> for Target {
             sender: self.sender(),
             payload: encode(&rpc)?,
         };
-        let mut client = self.peers.client(&self.member);
+        let mut client = self.peers.client(&self.member, Lane::Raft);
         let answer = self
             .within(RPCTypes::TransferLeader, option, client.transfer_leader(request))
             .await?;
@@ -178,7 +178,7 @@ impl Target {
             payload: encode(&rpc)?,
             pre_vote: pre_vote == PreVote::Yes,
         };
-        let mut client = self.peers.client(&self.member);
+        let mut client = self.peers.client(&self.member, Lane::Raft);
         let answer = self.within(RPCTypes::Vote, option, client.vote(request)).await?;
         decode(&answer.payload)
     }
@@ -199,7 +199,7 @@ impl Target {
             // A refused connection or a wrong peer: no use in asking again at once.
             Ok(Err(status)) => Err(RPCError::Unreachable(Unreachable::new(&status))),
             Err(_elapsed) => {
-                self.peers.give_up(&self.member);
+                self.peers.give_up(&self.member, Lane::Raft);
                 Err(RPCError::Timeout(self.timeout(action, option.hard_ttl())))
             }
         }

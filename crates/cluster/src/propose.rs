@@ -16,11 +16,13 @@ use crate::error::Unavailable;
 use crate::node::{Node, RaftNode};
 
 /// Commands in one log entry: more adds latency for the first without fewer fsyncs for the last.
-const BATCH_MAX: usize = 512;
-/// Batches under way: one being synced, one being replicated, and two behind them.
-const IN_FLIGHT_MAX: usize = 4;
-/// Room for agents' calls that wait on the leader. A full queue answers at once; it never grows.
-const CALLS_MAX: usize = 4_096;
+const BATCH_MAX: usize = 256;
+/// Batches under way: one being synced, one being replicated, one behind them. An operator's command waits for
+/// these, and for nothing else.
+const IN_FLIGHT_MAX: usize = 3;
+/// Room for agents' calls that wait on the leader: what it decides in a quarter of a second, after which agents
+/// have given up. A full queue answers at once; it never grows.
+const CALLS_MAX: usize = 1_024;
 /// Room that only operators' commands may use.
 const URGENT_MAX: usize = 256;
 /// How long to wait before asking for the leader again, when nothing tells of a change.

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
@@ -22,7 +23,7 @@ use crate::tls::{Tls, not_after};
 /// How long a handshake may take: one that stalls holds a connection's place.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Connections that wait to be served.
-const WAITING: usize = 64;
+const WAITING: usize = 1_024;
 /// The pause after a failed accept: out of file descriptors, it would spin.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -99,6 +100,36 @@ pub fn incoming(
         }
     });
     ReceiverStream::new(receiver)
+}
+
+/// Parts agents' connections from everyone else's: each kind is served by threads of its own.
+pub fn agents_apart(
+    mut incoming: ReceiverStream<io::Result<Connection>>,
+) -> (
+    ReceiverStream<io::Result<Connection>>,
+    ReceiverStream<io::Result<Connection>>,
+) {
+    let (to_agents, agents) = mpsc::channel(WAITING);
+    let (to_others, others) = mpsc::channel(WAITING);
+    tokio::spawn(async move {
+        while let Some(connection) = incoming.next().await {
+            let of_agent = connection
+                .as_ref()
+                .is_ok_and(|connection| connection.caller.is_agent());
+            let to = if of_agent { &to_agents } else { &to_others };
+            // Never waits for one kind on account of the other: who finds no room connects again.
+            if let Err(mpsc::error::TrySendError::Closed(_)) = to.try_send(connection) {
+                return;
+            }
+        }
+    });
+    (ReceiverStream::new(agents), ReceiverStream::new(others))
+}
+
+impl Caller {
+    fn is_agent(&self) -> bool {
+        matches!(self.identity, Ok(Identity::Agent(..) | Identity::Sidecar { .. }))
+    }
 }
 
 async fn shake(

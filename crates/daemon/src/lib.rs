@@ -14,6 +14,7 @@
 //! 5. Whatever fails leaves as a status with a detail, and never as a verdict.
 
 mod accept;
+mod call_threads;
 pub mod config;
 mod door;
 mod environment;

@@ -1,6 +1,6 @@
 //! A node from its first file to its last answer.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tonic::service::InterceptorLayer;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::{InterceptorLayer, Routes};
 use tonic::transport::Server;
 use tonic::{Request, Status};
 use wire::proto::haltgate::admin::v1::budgets_server::BudgetsServer;
@@ -23,7 +24,8 @@ use wire::proto::haltgate::admin::v1::sessions_server::SessionsServer;
 use wire::proto::haltgate::audit::v1::audit_server::AuditServer;
 use wire::proto::shackle::v1::shackle_daemon_server::ShackleDaemonServer;
 
-use crate::accept::{Caller, incoming};
+use crate::accept::{self, Caller, Connection, incoming};
+use crate::call_threads::CallThreads;
 use crate::config::{Config, ConfigError};
 use crate::door::Door;
 use crate::http::{Probes, router};
@@ -91,6 +93,7 @@ pub struct Running {
     closing: watch::Sender<bool>,
     /// Servers of the clients' and of the HTTP port.
     servers: JoinSet<()>,
+    calls: CallThreads,
     peers: JoinSet<()>,
     chores: JoinSet<()>,
 }
@@ -168,6 +171,7 @@ impl Running {
             draining,
             closing,
             servers: JoinSet::new(),
+            calls: CallThreads::start().map_err(|error| RunError::Internal(error.to_string()))?,
             peers: JoinSet::new(),
             chores: JoinSet::new(),
         };
@@ -282,11 +286,7 @@ impl Running {
             door: Arc::clone(door),
             signer: Arc::new(signing_key::signer(&seed)),
         };
-        let server = Server::builder()
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .max_concurrent_streams(STREAMS_MAX)
-            .layer(around)
-            .add_service(health)
+        let routes = Routes::new(health)
             .add_service(reflection)
             .add_service(
                 ShackleDaemonServer::new(Guarding(Arc::clone(door))).max_decoding_message_size(largest),
@@ -298,13 +298,24 @@ impl Running {
                 SessionsServer::new(SessionKeeping(Arc::clone(door))).max_decoding_message_size(largest),
             )
             .add_service(ClusterServer::new(cluster).max_decoding_message_size(largest))
-            .add_service(AuditServer::new(auditing).max_decoding_message_size(largest))
-            .serve_with_incoming_shutdown(incoming, becomes_true(self.draining.subscribe()));
-        self.servers.spawn(async move {
-            if let Err(error) = server.await {
-                tracing::error!(%error, "the clients' port has ended");
+            .add_service(AuditServer::new(auditing).max_decoding_message_size(largest));
+        let serve = |incoming: ReceiverStream<io::Result<Connection>>| {
+            let server = Server::builder()
+                .http2_keepalive_interval(Some(KEEPALIVE))
+                .max_concurrent_streams(STREAMS_MAX)
+                .layer(around.clone())
+                .add_routes(routes.clone())
+                .serve_with_incoming_shutdown(incoming, becomes_true(self.draining.subscribe()));
+            async move {
+                if let Err(error) = server.await {
+                    tracing::error!(%error, "the clients' port has ended");
+                }
             }
-        });
+        };
+        let (agents, others) = accept::agents_apart(incoming);
+        let (of_agents, of_others) = (serve(agents), serve(others));
+        self.servers.spawn_on(of_agents, self.calls.handle());
+        self.servers.spawn(of_others);
         let (readiness, door, draining) = (
             self.readiness.clone(),
             Arc::clone(door),

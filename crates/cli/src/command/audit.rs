@@ -22,9 +22,21 @@ const LINE_MAX: usize = 4 << 20;
 
 pub async fn run(command: Audit, output: Output) -> Result<(), Failed> {
     match command {
-        Audit::Tail { remote, from, no_follow } => tail(&Remote::open(&remote)?, from, !no_follow, output).await,
-        Audit::Verify { file, checkpoint, allow_unsealed } => {
-            let unsealed = if allow_unsealed { Unsealed::Allow } else { Unsealed::Refuse };
+        Audit::Tail {
+            remote,
+            from,
+            no_follow,
+        } => tail(&Remote::open(&remote)?, from, !no_follow, output).await,
+        Audit::Verify {
+            file,
+            checkpoint,
+            allow_unsealed,
+        } => {
+            let unsealed = if allow_unsealed {
+                Unsealed::Allow
+            } else {
+                Unsealed::Refuse
+            };
             let verified = verify(&file, checkpoint.as_deref(), unsealed)?;
             report(output, &verified);
             Ok(())
@@ -56,16 +68,29 @@ pub async fn run(command: Audit, output: Output) -> Result<(), Failed> {
 async fn tail(remote: &Remote, from: Option<u64>, follow: bool, output: Output) -> Result<(), Failed> {
     let from_sequence = match from {
         Some(from) => from.max(1),
-        None => checkpoint(remote).await?.size.saturating_sub(TAIL).saturating_add(1),
+        None => checkpoint(remote)
+            .await?
+            .size
+            .saturating_sub(TAIL)
+            .saturating_add(1),
     };
     let to_sequence = if follow { 0 } else { checkpoint(remote).await?.size };
     if !follow && from_sequence > to_sequence {
         return Ok(());
     }
-    let request = proto::AuditStreamRequest { from_sequence, follow, to_sequence };
-    let mut items = AuditClient::new(remote.pool.channel()).stream(request).await?.into_inner();
+    let request = proto::AuditStreamRequest {
+        from_sequence,
+        follow,
+        to_sequence,
+    };
+    let mut items = AuditClient::new(remote.pool.channel())
+        .stream(request)
+        .await?
+        .into_inner();
     while let Some(item) = items.message().await? {
-        let Some(Item::Entry(message)) = item.item else { continue };
+        let Some(Item::Entry(message)) = item.item else {
+            continue;
+        };
         let entry = wire::audit::entry(&message).map_err(|error| Failed::refused(error.to_string()))?;
         match output {
             Output::Json => println!("{}", to_json(&Line::Entry(Box::new(EntryLine::from(&entry))))?),
@@ -90,7 +115,9 @@ async fn tail(remote: &Remote, from: Option<u64>, follow: bool, output: Output) 
 async fn checkpoint(remote: &Remote) -> Result<proto::Checkpoint, Failed> {
     let get = |channel, request| async move { AuditClient::new(channel).get_checkpoint(request).await };
     let answer = remote.call(proto::AuditGetCheckpointRequest {}, get).await?;
-    answer.checkpoint.ok_or_else(|| Failed::refused("the node gave no checkpoint"))
+    answer
+        .checkpoint
+        .ok_or_else(|| Failed::refused("the node gave no checkpoint"))
 }
 
 /// Writes the whole chain as it is now, with its keys; gives the number of entries.
@@ -103,16 +130,27 @@ pub async fn export(remote: &Remote, to: &Path) -> Result<u64, Failed> {
     let malformed = |error: wire::Invalid| Failed::refused(error.to_string());
     let mut write = |line: &Line| writeln!(out, "{}", to_json(line)?).map_err(file(to));
     for key in &keys.keys {
-        write(&Line::Key(KeyLine::from(&wire::audit::key(key).map_err(malformed)?)))?;
+        write(&Line::Key(KeyLine::from(
+            &wire::audit::key(key).map_err(malformed)?,
+        )))?;
     }
-    let request = proto::AuditStreamRequest { from_sequence: 1, follow: true, to_sequence: 0 };
-    let mut items = AuditClient::new(remote.pool.channel()).stream(request).await?.into_inner();
+    let request = proto::AuditStreamRequest {
+        from_sequence: 1,
+        follow: true,
+        to_sequence: 0,
+    };
+    let mut items = AuditClient::new(remote.pool.channel())
+        .stream(request)
+        .await?
+        .into_inner();
     let mut entries = 0_u64;
     let mut sealed = 0_u64;
     // Seals follow the entries they cover; the last may cover some that came after we began.
     while sealed < size {
         let Some(item) = items.message().await? else {
-            return Err(Failed::refused("the node ended the stream before all entries were signed"));
+            return Err(Failed::refused(
+                "the node ended the stream before all entries were signed",
+            ));
         };
         match item.item {
             Some(Item::Entry(message)) => {
@@ -138,8 +176,8 @@ pub fn verify(path: &Path, checkpoint: Option<&Path>, unsealed: Unsealed) -> Res
     let mut verifier = Verifier::new(Start::Genesis, KeyRing::default());
     if let Some(path) = checkpoint {
         let text = std::fs::read_to_string(path).map_err(file(path))?;
-        let checkpoint =
-            Checkpoint::parse(&text).map_err(|error| Failed::usage(format!("{}: {error}", path.display())))?;
+        let checkpoint = Checkpoint::parse(&text)
+            .map_err(|error| Failed::usage(format!("{}: {error}", path.display())))?;
         verifier = verifier.against(checkpoint);
     }
     let mut reader = BufReader::new(std::fs::File::open(path).map_err(file(path))?);
@@ -159,18 +197,26 @@ pub fn verify(path: &Path, checkpoint: Option<&Path>, unsealed: Unsealed) -> Res
             serde_json::from_str(&line).map_err(|error| broken(&format!("line {number}: {error}")))?;
         match parsed {
             Line::Key(key) => {
-                let public = key.public().map_err(|error| broken(&format!("line {number}: {error}")))?;
-                verifier.push_key(public, &key.node).map_err(|error| broken(&format!("line {number}: {error}")))?;
+                let public = key
+                    .public()
+                    .map_err(|error| broken(&format!("line {number}: {error}")))?;
+                verifier
+                    .push_key(public, &key.node)
+                    .map_err(|error| broken(&format!("line {number}: {error}")))?;
             }
             Line::Entry(entry) => {
                 let sequence = entry.sequence;
-                let entry =
-                    (*entry).try_into().map_err(|error| broken(&format!("sequence {sequence}: {error}")))?;
+                let entry = (*entry)
+                    .try_into()
+                    .map_err(|error| broken(&format!("sequence {sequence}: {error}")))?;
                 verifier.push_entry(&entry).map_err(|error| broken(&error))?;
             }
             Line::Seal(seal) => {
                 let from = seal.from;
-                seals.push(seal.try_into().map_err(|error| broken(&format!("the seal from {from}: {error}")))?);
+                seals.push(
+                    seal.try_into()
+                        .map_err(|error| broken(&format!("the seal from {from}: {error}")))?,
+                );
             }
         }
         for seal in seals.drain(..) {

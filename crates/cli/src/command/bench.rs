@@ -21,15 +21,27 @@ const HEALTHY: u64 = 10_000;
 const OTHERS: u64 = 100;
 /// Room for the call numbers of one repeat: the jump limit leaves four on one server.
 const CALLS_OF_A_REPEAT: u64 = 250_000;
-const TOOLS: [&str; 8] =
-    ["web_search", "read_file", "write_file", "http_get", "sql_query", "send_email", "run_python", "list_dir"];
+const TOOLS: [&str; 8] = [
+    "web_search",
+    "read_file",
+    "write_file",
+    "http_get",
+    "sql_query",
+    "send_email",
+    "run_python",
+    "list_dir",
+];
 
 pub async fn run(args: Bench, output: Output) -> Result<(), Failed> {
     if args.connections == 0 || args.seconds == 0 || args.repeat == 0 || args.repeat > 4 {
-        return Err(Failed::usage("--connections and --seconds must be above 0, --repeat 1 to 4"));
+        return Err(Failed::usage(
+            "--connections and --seconds must be above 0, --repeat 1 to 4",
+        ));
     }
     let shared = Arc::new(SharedCounters::default());
-    let barrier = Arc::new(Barrier::new(usize::try_from(args.connections).unwrap_or(usize::MAX)));
+    let barrier = Arc::new(Barrier::new(
+        usize::try_from(args.connections).unwrap_or(usize::MAX),
+    ));
     let mut connections = Vec::new();
     for number in 0..u64::from(args.connections) {
         let endpoints = &args.remote.endpoints;
@@ -42,12 +54,19 @@ pub async fn run(args: Bench, output: Output) -> Result<(), Failed> {
             shared: shared.clone(),
             measured: Measured::default(),
         };
-        let (warmup, window) = (Duration::from_secs(args.warmup_seconds), Duration::from_secs(args.seconds));
+        let (warmup, window) = (
+            Duration::from_secs(args.warmup_seconds),
+            Duration::from_secs(args.seconds),
+        );
         connections.push(tokio::spawn(connection.run(barrier.clone(), warmup, window)));
     }
     let mut all = Measured::default();
     for connection in connections {
-        all.add(connection.await.map_err(|error| Failed::refused(error.to_string()))?);
+        all.add(
+            connection
+                .await
+                .map_err(|error| Failed::refused(error.to_string()))?,
+        );
     }
     let ops = all.allowed.saturating_add(all.denied);
     all.latencies_us.sort_unstable();
@@ -71,7 +90,9 @@ pub async fn run(args: Bench, output: Output) -> Result<(), Failed> {
     if all.mismatches == 0 && all.errors == 0 && ops > 0 {
         Ok(())
     } else {
-        Err(Failed::refused("the run does not count: mismatches, errors, or no operation at all"))
+        Err(Failed::refused(
+            "the run does not count: mismatches, errors, or no operation at all",
+        ))
     }
 }
 
@@ -82,7 +103,9 @@ struct SharedCounters {
 
 impl Default for SharedCounters {
     fn default() -> Self {
-        Self { next: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))) }
+        Self {
+            next: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+        }
     }
 }
 
@@ -110,7 +133,10 @@ impl Requests {
     fn new(connection: u64, connections: u64, repeat: u64) -> Self {
         let state = repeat.wrapping_mul(0x9E37_79B9_7F4A_7C15)
             ^ connection.wrapping_add(1).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seconds = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         Self {
             state,
             connection,
@@ -146,7 +172,11 @@ impl Requests {
         let (letter, index, place) = match pool {
             PoolOf::Healthy => {
                 let stride = (HEALTHY / self.connections).max(1);
-                ('h', (((x >> 16) % stride) * self.connections + self.connection) % HEALTHY, None)
+                (
+                    'h',
+                    (((x >> 16) % stride) * self.connections + self.connection) % HEALTHY,
+                    None,
+                )
             }
             PoolOf::Exhausted => ('x', other, Some(0)),
             PoolOf::Tripped => ('t', other, Some(1)),
@@ -165,9 +195,14 @@ impl Requests {
                 .next
                 .get::<usize>(place)
                 .and_then(|pool| pool.get(usize::try_from(index).unwrap_or(0)))
-                .map_or(1, |counter| counter.fetch_add(1, Ordering::Relaxed).saturating_add(1)),
+                .map_or(1, |counter| {
+                    counter.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+                }),
         };
-        let tool = TOOLS.get(usize::try_from((y >> 32) % 8).unwrap_or(0)).copied().unwrap_or("web_search");
+        let tool = TOOLS
+            .get(usize::try_from((y >> 32) % 8).unwrap_or(0))
+            .copied()
+            .unwrap_or("web_search");
         let request = sp::PreExecRequest {
             session_id: format!("ses-{letter}-{index:08}"),
             call_number: self.base.saturating_add(number),
@@ -203,7 +238,10 @@ struct Connection {
 impl Connection {
     async fn run(mut self, barrier: Arc<Barrier>, warmup: Duration, window: Duration) -> Measured {
         // The connection is open before the clock starts: a session that is no one's is refused, not decided.
-        let open = sp::GetSessionStateRequest { session_id: "ses-h-00000000".to_owned(), allow_stale: true };
+        let open = sp::GetSessionStateRequest {
+            session_id: "ses-h-00000000".to_owned(),
+            allow_stale: true,
+        };
         if let Err(status) = self.client.get_session_state(open).await {
             self.measured.error(&status);
         }
@@ -227,7 +265,8 @@ impl Connection {
                         self.measured.mismatch(pool, answer.get_ref());
                     }
                     if counts {
-                        self.measured.count(allowed, answered.saturating_duration_since(asked));
+                        self.measured
+                            .count(allowed, answered.saturating_duration_since(asked));
                     }
                 }
                 Err(status) => {
@@ -257,17 +296,20 @@ impl Measured {
         } else {
             self.denied = self.denied.saturating_add(1);
         }
-        self.latencies_us.push(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+        self.latencies_us
+            .push(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
     fn mismatch(&mut self, pool: PoolOf, answer: &sp::PreExecResponse) {
         self.mismatches = self.mismatches.saturating_add(1);
-        self.first_error.get_or_insert_with(|| format!("{pool:?} {}: {}", answer.session_id, answer.reason));
+        self.first_error
+            .get_or_insert_with(|| format!("{pool:?} {}: {}", answer.session_id, answer.reason));
     }
 
     fn error(&mut self, status: &tonic::Status) {
         self.errors = self.errors.saturating_add(1);
-        self.first_error.get_or_insert_with(|| format!("{}: {}", status.code(), status.message()));
+        self.first_error
+            .get_or_insert_with(|| format!("{}: {}", status.code(), status.message()));
     }
 
     fn add(&mut self, other: Self) {
@@ -286,7 +328,8 @@ impl Measured {
         match self.latencies_us.get(place) {
             Some(us) => {
                 let text = format!("{}.{:03}", us / 1_000, us % 1_000);
-                text.parse::<serde_json::Number>().map_or(serde_json::Value::Null, serde_json::Value::Number)
+                text.parse::<serde_json::Number>()
+                    .map_or(serde_json::Value::Null, serde_json::Value::Number)
             }
             None => serde_json::Value::Null,
         }
@@ -303,7 +346,11 @@ mod tests {
             let text = params(y, unique);
             assert_eq!(text.len(), 111, "{text}");
             let facts = decision::params::inspect(text.as_bytes());
-            assert_eq!(facts.digest, Some(decision::Digest::of(text.as_bytes())), "{text}");
+            assert_eq!(
+                facts.digest,
+                Some(decision::Digest::of(text.as_bytes())),
+                "{text}"
+            );
         }
     }
 

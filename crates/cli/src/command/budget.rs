@@ -17,26 +17,48 @@ const COLUMNS: [&str; 6] = ["scope", "limit", "spent", "held", "available", "ove
 
 pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
     match command {
-        Budget::Set { remote, scope, limit, justification } => {
+        Budget::Set {
+            remote,
+            scope,
+            limit,
+            justification,
+        } => {
             let limit = match limit.as_str() {
                 "unlimited" => Limit::Unlimited(()),
                 "suspended" => Limit::Suspended(()),
                 amount => Limit::AmountNanos(dollars(amount)?.nanos()),
             };
-            let request =
-                admin::BudgetsSetRequest { request_id: request_id(), scope, limit: Some(limit), justification };
+            let request = admin::BudgetsSetRequest {
+                request_id: request_id(),
+                scope,
+                limit: Some(limit),
+                justification,
+            };
             let set = |channel, request| async move { BudgetsClient::new(channel).set(request).await };
             let answer = Remote::open(&remote)?.call(request, set).await?;
             show(output, answer.account);
         }
-        Budget::Grant { remote, scope, amount, justification } => {
+        Budget::Grant {
+            remote,
+            scope,
+            amount,
+            justification,
+        } => {
             let amount_nanos = dollars(&amount)?.nanos();
-            let request = admin::BudgetsGrantRequest { request_id: request_id(), scope, amount_nanos, justification };
+            let request = admin::BudgetsGrantRequest {
+                request_id: request_id(),
+                scope,
+                amount_nanos,
+                justification,
+            };
             let grant = |channel, request| async move { BudgetsClient::new(channel).grant(request).await };
             let answer = Remote::open(&remote)?.call(request, grant).await?;
             show(output, answer.account);
         }
-        Budget::Show { remote, scope: Some(scope) } => {
+        Budget::Show {
+            remote,
+            scope: Some(scope),
+        } => {
             let request = admin::BudgetsGetRequest { scope };
             let get = |channel, request| async move { BudgetsClient::new(channel).get(request).await };
             let answer = Remote::open(&remote)?.call(request, get).await?;
@@ -47,7 +69,11 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
             let mut rows = Vec::new();
             let mut page_token = String::new();
             loop {
-                let request = admin::BudgetsListRequest { scope: String::new(), page_size: 500, page_token };
+                let request = admin::BudgetsListRequest {
+                    scope: String::new(),
+                    page_size: 500,
+                    page_token,
+                };
                 let list = |channel, request| async move { BudgetsClient::new(channel).list(request).await };
                 let answer = remote.call(request, list).await?;
                 rows.extend(answer.accounts.iter().map(account));

@@ -10,7 +10,8 @@ use crate::print;
 use crate::remote::{credentials, dollars};
 
 pub async fn run(call: Call, output: Output) -> Result<(), Failed> {
-    let client = Client::open(&call.remote.endpoints, &credentials(&call.remote))?.deadline(call.remote.timeout);
+    let client =
+        Client::open(&call.remote.endpoints, &credentials(&call.remote))?.deadline(call.remote.timeout);
     let session = match (&call.session, &call.org, &call.agent) {
         (Some(session), _, _) => session.clone(),
         (None, Some(organization), Some(agent)) => {
@@ -21,7 +22,11 @@ pub async fn run(call: Call, output: Output) -> Result<(), Failed> {
             };
             client.register(&registration).await?.session_id
         }
-        (None, _, _) => return Err(Failed::usage("name a --session, or --org and --agent to open one")),
+        (None, _, _) => {
+            return Err(Failed::usage(
+                "name a --session, or --org and --agent to open one",
+            ));
+        }
     };
     let estimated_cost_nanos = match &call.cost {
         Some(cost) => Some(dollars(cost)?.nanos()),

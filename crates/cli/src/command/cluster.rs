@@ -28,10 +28,16 @@ pub async fn init(args: OfNode, output: Output) -> Result<(), Failed> {
 /// Forms the cluster: asks the node of the configuration, with that node's own certificate.
 pub async fn form(args: &OfNode) -> Result<admin::ClusterInitResponse, Failed> {
     let config = load(&args.config)?;
-    let credentials =
-        Credentials { ca: config.tls.ca.clone(), cert: config.tls.cert.clone(), key: config.tls.key.clone() };
+    let credentials = Credentials {
+        ca: config.tls.ca.clone(),
+        cert: config.tls.cert.clone(),
+        key: config.tls.key.clone(),
+    };
     let pool = Pool::open(&[config.member().client], &credentials)?;
-    let request = admin::ClusterInitRequest { request_id: request_id(), members: Vec::new() };
+    let request = admin::ClusterInitRequest {
+        request_id: request_id(),
+        members: Vec::new(),
+    };
     let form = |channel, request| async move { ClusterClient::new(channel).init(request).await };
     Ok(pool.call(&request, args.timeout, form).await?)
 }
@@ -39,9 +45,14 @@ pub async fn form(args: &OfNode) -> Result<admin::ClusterInitResponse, Failed> {
 /// Adds a running, pristine node: learner first, then voter.
 pub async fn join(args: Join, output: Output) -> Result<(), Failed> {
     let config = load(&args.config)?;
-    let own = Remote::open(&RemoteArgs { endpoints: vec![config.member().client], ..args.remote.clone() })?;
+    let own = Remote::open(&RemoteArgs {
+        endpoints: vec![config.member().client],
+        ..args.remote.clone()
+    })?;
     let addresses = config.member();
-    let pristine = own.call(admin::ClusterStatusRequest::default(), status_of).await?;
+    let pristine = own
+        .call(admin::ClusterStatusRequest::default(), status_of)
+        .await?;
     let member = admin::Member {
         node_id: pristine.node_id,
         raft_id: pristine.raft_id,
@@ -52,19 +63,30 @@ pub async fn join(args: Join, output: Output) -> Result<(), Failed> {
     };
     let remote = Remote::open(&args.remote)?;
     let raft_id = member.raft_id;
-    let add = admin::ClusterAddLearnerRequest { request_id: request_id(), member: Some(member) };
+    let add = admin::ClusterAddLearnerRequest {
+        request_id: request_id(),
+        member: Some(member),
+    };
     let adding = |channel, request| async move { ClusterClient::new(channel).add_learner(request).await };
     remote.call(add, adding).await?;
-    let promote = admin::ClusterPromoteRequest { request_id: request_id(), raft_id };
+    let promote = admin::ClusterPromoteRequest {
+        request_id: request_id(),
+        raft_id,
+    };
     let promoting = |channel, request| async move { ClusterClient::new(channel).promote(request).await };
     let answer = remote.call(promote, promoting).await?;
-    print::object(output, &json!({ "raft_id": raft_id, "voter": true, "log_index": answer.log_index }));
+    print::object(
+        output,
+        &json!({ "raft_id": raft_id, "voter": true, "log_index": answer.log_index }),
+    );
     Ok(())
 }
 
 pub async fn members(args: RemoteArgs, output: Output) -> Result<(), Failed> {
     let list = |channel, request| async move { ClusterClient::new(channel).members(request).await };
-    let answer = Remote::open(&args)?.call(admin::ClusterMembersRequest {}, list).await?;
+    let answer = Remote::open(&args)?
+        .call(admin::ClusterMembersRequest {}, list)
+        .await?;
     let rows: Vec<Value> = answer
         .members
         .iter()
@@ -76,12 +98,18 @@ pub async fn members(args: RemoteArgs, output: Output) -> Result<(), Failed> {
             row
         })
         .collect();
-    print::list(output, &rows, &["node", "raft_id", "grpc", "peer", "voter", "leader", "reachable"]);
+    print::list(
+        output,
+        &rows,
+        &["node", "raft_id", "grpc", "peer", "voter", "leader", "reachable"],
+    );
     Ok(())
 }
 
 pub async fn status(args: Status, output: Output) -> Result<(), Failed> {
-    let request = admin::ClusterStatusRequest { with_state_hash: args.state_hash };
+    let request = admin::ClusterStatusRequest {
+        with_state_hash: args.state_hash,
+    };
     let answer = Remote::open(&args.remote)?.call(request, status_of).await?;
     let head = answer.chain_head.clone().unwrap_or_default();
     print::object(
@@ -113,11 +141,17 @@ pub async fn status(args: Status, output: Output) -> Result<(), Failed> {
 }
 
 pub async fn drain(args: Drain, output: Output) -> Result<(), Failed> {
-    let request =
-        admin::ClusterTransferLeaderRequest { request_id: request_id(), to_raft_id: args.to.unwrap_or(0) };
-    let transfer = |channel, request| async move { ClusterClient::new(channel).transfer_leader(request).await };
+    let request = admin::ClusterTransferLeaderRequest {
+        request_id: request_id(),
+        to_raft_id: args.to.unwrap_or(0),
+    };
+    let transfer =
+        |channel, request| async move { ClusterClient::new(channel).transfer_leader(request).await };
     let answer = Remote::open(&args.remote)?.call(request, transfer).await?;
-    print::object(output, &json!({ "leader_id": answer.leader_id, "term": answer.term }));
+    print::object(
+        output,
+        &json!({ "leader_id": answer.leader_id, "term": answer.term }),
+    );
     Ok(())
 }
 

@@ -14,7 +14,10 @@ pub fn run(path: &Path) -> Result<(), Failed> {
     let bytes = std::fs::read(path).map_err(file(path))?;
     let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut plain = Vec::new();
-        GzDecoder::new(&*bytes).take(FILE_MAX).read_to_end(&mut plain).map_err(file(path))?;
+        GzDecoder::new(&*bytes)
+            .take(FILE_MAX)
+            .read_to_end(&mut plain)
+            .map_err(file(path))?;
         plain
     } else {
         bytes
@@ -30,6 +33,10 @@ pub fn run(path: &Path) -> Result<(), Failed> {
     if failed == 0 && passed > 0 {
         Ok(())
     } else {
-        Err(Failed::refused(format!("{}: {failed} of {} vectors differ", path.display(), outcomes.len())))
+        Err(Failed::refused(format!(
+            "{}: {failed} of {} vectors differ",
+            path.display(),
+            outcomes.len()
+        )))
     }
 }

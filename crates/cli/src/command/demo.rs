@@ -45,8 +45,16 @@ impl Show {
         let dir = std::env::temp_dir().join(format!("haltgate-demo-{}", request_id()));
         let layout = local_cluster::write(&dir, &free_ports()?, "")?;
         let pool = Pool::open(&layout.endpoints(), &layout.credentials("admin")?)?;
-        let operator = Remote { pool, timeout: PATIENCE };
-        Ok(Self { dir, layout, nodes: Vec::new(), operator })
+        let operator = Remote {
+            pool,
+            timeout: PATIENCE,
+        };
+        Ok(Self {
+            dir,
+            layout,
+            nodes: Vec::new(),
+            operator,
+        })
     }
 
     async fn play(&mut self) -> Result<(), Failed> {
@@ -65,8 +73,16 @@ impl Show {
             self.nodes.push(Some(node));
             say(&format!("node {} listens on {}", place + 1, self.endpoint(place)));
         }
-        let first = self.layout.nodes.first().map(|node| node.config.clone()).unwrap_or_default();
-        let forming = crate::args::OfNode { config: first, timeout: PATIENCE };
+        let first = self
+            .layout
+            .nodes
+            .first()
+            .map(|node| node.config.clone())
+            .unwrap_or_default();
+        let forming = crate::args::OfNode {
+            config: first,
+            timeout: PATIENCE,
+        };
         crate::command::cluster::form(&forming).await?;
         say("formed; an organization needs money before it may spend: acme gets 5.00");
         self.set_budget("org/acme", "5.00").await
@@ -76,8 +92,13 @@ impl Show {
         chapter("An agent in the loop of death");
         let agent = self.agent("agent", "bot-1").await?;
         for attempt in 1..=5_u32 {
-            let call = Call::new("web_search", json!({ "query": "why does this fail" })).estimated(usd("0.01")?);
-            let ran = agent.run(call, |_params| async { Err::<Done<()>, _>(ToolFailed("401 unauthorized")) }).await;
+            let call =
+                Call::new("web_search", json!({ "query": "why does this fail" })).estimated(usd("0.01")?);
+            let ran = agent
+                .run(call, |_params| async {
+                    Err::<Done<()>, _>(ToolFailed("401 unauthorized"))
+                })
+                .await;
             match ran {
                 Err(Refused::Tool(error)) => say(&format!("call {attempt}: ALLOW, ran, failed: {error}")),
                 Err(refused) => say(&format!("call {attempt}: {refused}")),
@@ -95,18 +116,29 @@ impl Show {
         self.set_budget("org/acme/agent/bot-2", "0.500000001").await?;
         say("bot-2 may spend 0.500000001");
         let agent = self.agent("agent2", "bot-2").await?;
-        let calls =
-            [("0.25", true), ("0.25", true), ("0.000000002", false), ("0.000000001", true), ("0.000000001", false)];
+        let calls = [
+            ("0.25", true),
+            ("0.25", true),
+            ("0.000000002", false),
+            ("0.000000001", true),
+            ("0.000000001", false),
+        ];
         for (number, (cost, expected)) in (1_u32..).zip(calls) {
             let amount = usd(cost)?;
             let call = Call::new("buy", json!({ "item": number })).estimated(amount);
-            let ran = agent.run(call, |_| async move { Ok::<_, ToolFailed>(Done::new(()).cost(amount)) }).await;
+            let ran = agent
+                .run(call, |_| async move {
+                    Ok::<_, ToolFailed>(Done::new(()).cost(amount))
+                })
+                .await;
             match &ran {
                 Ok(()) => say(&format!("{cost:>11}: ALLOW")),
                 Err(refused) => say(&format!("{cost:>11}: {refused}")),
             }
             if ran.is_ok() != expected {
-                return Err(Failed::refused(format!("the call of {cost} should have been the other way")));
+                return Err(Failed::refused(format!(
+                    "the call of {cost} should have been the other way"
+                )));
             }
         }
         Ok(())
@@ -122,7 +154,12 @@ impl Show {
         let amount = usd("0.01")?;
         for number in 0..u32::MAX {
             let call = Call::new("read_file", json!({ "attempt": number })).estimated(amount);
-            match agent.run(call, |_| async move { Ok::<_, ToolFailed>(Done::new(()).cost(amount)) }).await {
+            match agent
+                .run(call, |_| async move {
+                    Ok::<_, ToolFailed>(Done::new(()).cost(amount))
+                })
+                .await
+            {
                 Ok(()) => break,
                 Err(refused) if killed.elapsed() > PATIENCE => {
                     return Err(Failed::refused(format!("no leader took over: {refused}")));
@@ -133,7 +170,11 @@ impl Show {
         let silence = killed.elapsed();
         let next = self.leader().await?;
         say("until then every call was denied here: daemon_unavailable");
-        say(&format!("the next ALLOW came after {} ms; node {} leads now", silence.as_millis(), next + 1));
+        say(&format!(
+            "the next ALLOW came after {} ms; node {} leads now",
+            silence.as_millis(),
+            next + 1
+        ));
         let node = self.spawn(leader)?;
         if let Some(slot) = self.nodes.get_mut(leader) {
             *slot = Some(node);
@@ -154,13 +195,23 @@ impl Show {
         };
         let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
         let engaged = self.operator.call(request, engage).await?;
-        say(&format!("kill engaged: log index {}, halt epoch {}", engaged.log_index, engaged.halt_epoch));
+        say(&format!(
+            "kill engaged: log index {}, halt epoch {}",
+            engaged.log_index, engaged.halt_epoch
+        ));
         for node in &engaged.nodes {
             let confirmed = node.reachable && node.applied_epoch >= engaged.halt_epoch;
-            say(&format!("node {} says: {}", node.node_id, if confirmed { "stopped" } else { "not confirmed" }));
+            say(&format!(
+                "node {} says: {}",
+                node.node_id,
+                if confirmed { "stopped" } else { "not confirmed" }
+            ));
         }
         let call = Call::new("web_search", json!({ "query": "still there?" })).estimated(usd("0.01")?);
-        match agent.run(call, |_| async { Ok::<_, ToolFailed>(Done::new(())) }).await {
+        match agent
+            .run(call, |_| async { Ok::<_, ToolFailed>(Done::new(())) })
+            .await
+        {
             Err(refused) => say(&format!("bot-1: {refused}")),
             Ok(()) => return Err(Failed::refused("a call ran in a stopped organization")),
         }
@@ -172,7 +223,10 @@ impl Show {
         let file = self.dir.join("audit.jsonl");
         let entries = export(&self.operator, &file).await?;
         let verified = verify(&file, None, Unsealed::Refuse)?;
-        say(&format!("{entries} entries exported; {} verified: hashes, links, signatures", verified.entries));
+        say(&format!(
+            "{entries} entries exported; {} verified: hashes, links, signatures",
+            verified.entries
+        ));
         let spoiled = self.dir.join("spoiled.jsonl");
         let text = std::fs::read_to_string(&file).map_err(crate::failed::file(&file))?;
         let changed = text.replacen("\"verdict\":\"DENY\"", "\"verdict\":\"ALLOW\"", 1);
@@ -180,7 +234,11 @@ impl Show {
         match verify(&spoiled, None, Unsealed::Refuse) {
             Err(broken) => {
                 let broken = broken.to_string();
-                say(&format!("one DENY changed to ALLOW in a copy: {}", broken.rsplit_once(": ").map_or(&*broken, |_| broken.trim_start_matches(&format!("{}: ", spoiled.display())))));
+                say(&format!(
+                    "one DENY changed to ALLOW in a copy: {}",
+                    broken.rsplit_once(": ").map_or(&*broken, |_| broken
+                        .trim_start_matches(&format!("{}: ", spoiled.display())))
+                ));
                 Ok(())
             }
             Ok(_) => Err(Failed::refused("a forged record verified")),
@@ -189,8 +247,17 @@ impl Show {
 
     fn spawn(&self, place: usize) -> Result<Child, Failed> {
         let failed = |error: std::io::Error| Failed::refused(format!("node {}: {error}", place + 1));
-        let config = self.layout.nodes.get(place).map(|node| node.config.clone()).unwrap_or_default();
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log(place)).map_err(failed)?;
+        let config = self
+            .layout
+            .nodes
+            .get(place)
+            .map(|node| node.config.clone())
+            .unwrap_or_default();
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log(place))
+            .map_err(failed)?;
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
             .arg("server")
             .arg("--config")
@@ -212,13 +279,22 @@ impl Show {
     }
 
     fn kill(&mut self, place: usize) -> Result<(), Failed> {
-        let Some(mut child) = self.nodes.get_mut(place).and_then(Option::take) else { return Ok(()) };
-        child.kill().and_then(|()| child.wait()).map_err(|error| Failed::refused(error.to_string()))?;
+        let Some(mut child) = self.nodes.get_mut(place).and_then(Option::take) else {
+            return Ok(());
+        };
+        child
+            .kill()
+            .and_then(|()| child.wait())
+            .map_err(|error| Failed::refused(error.to_string()))?;
         Ok(())
     }
 
     fn endpoint(&self, place: usize) -> String {
-        self.layout.nodes.get(place).map(|node| node.grpc.clone()).unwrap_or_default()
+        self.layout
+            .nodes
+            .get(place)
+            .map(|node| node.grpc.clone())
+            .unwrap_or_default()
     }
 
     fn log(&self, place: usize) -> PathBuf {
@@ -227,8 +303,11 @@ impl Show {
 
     async fn agent(&self, credentials: &str, agent: &str) -> Result<Guarded, Failed> {
         let client = Client::open(&self.layout.endpoints(), &self.layout.credentials(credentials)?)?;
-        let registration =
-            Registration { organization: "acme".to_owned(), agent: agent.to_owned(), ..Registration::default() };
+        let registration = Registration {
+            organization: "acme".to_owned(),
+            agent: agent.to_owned(),
+            ..Registration::default()
+        };
         Ok(client.guarded(&registration).await?)
     }
 
@@ -248,7 +327,13 @@ impl Show {
     async fn status(&self, place: usize) -> Result<admin::ClusterStatusResponse, Failed> {
         let pool = Pool::open(&[self.endpoint(place)], &self.layout.credentials("admin")?)?;
         let status = |channel, request| async move { ClusterClient::new(channel).status(request).await };
-        Ok(pool.call(&admin::ClusterStatusRequest::default(), Duration::from_secs(2), status).await?)
+        Ok(pool
+            .call(
+                &admin::ClusterStatusRequest::default(),
+                Duration::from_secs(2),
+                status,
+            )
+            .await?)
     }
 
     /// The place of the node that leads.
@@ -310,7 +395,9 @@ impl Drop for Show {
 async fn ran_is_allowed(agent: &Guarded) -> bool {
     let call = Call::new("web_search", json!({ "query": "why does this fail" }));
     !matches!(
-        agent.run(call, |_| async { Ok::<_, ToolFailed>(Done::new(())) }).await,
+        agent
+            .run(call, |_| async { Ok::<_, ToolFailed>(Done::new(())) })
+            .await,
         Err(Refused::Denied { .. })
     )
 }
@@ -330,14 +417,23 @@ fn free_ports() -> Result<Vec<Ports>, Failed> {
     };
     let mut ports = Vec::new();
     for _ in 0..NODES {
-        let mut three = || Ok(Ports { grpc: port()?, peer: port()?, http: port()? });
-        ports.push(three().map_err(|error: std::io::Error| Failed::refused(format!("no free port: {error}")))?);
+        let mut three = || {
+            Ok(Ports {
+                grpc: port()?,
+                peer: port()?,
+                http: port()?,
+            })
+        };
+        ports.push(
+            three().map_err(|error: std::io::Error| Failed::refused(format!("no free port: {error}")))?,
+        );
     }
     Ok(ports)
 }
 
 fn usd(text: &str) -> Result<NanoUsd, Failed> {
-    text.parse().map_err(|error| Failed::refused(format!("{text}: {error}")))
+    text.parse()
+        .map_err(|error| Failed::refused(format!("{text}: {error}")))
 }
 
 fn chapter(title: &str) {

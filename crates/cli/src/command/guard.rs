@@ -13,7 +13,12 @@ use crate::remote::Remote;
 
 pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
     match command {
-        Guard::Put { remote, scope, file: path, justification } => {
+        Guard::Put {
+            remote,
+            scope,
+            file: path,
+            justification,
+        } => {
             let text = std::fs::read_to_string(&path).map_err(file(&path))?;
             let wrong = |error: &dyn std::fmt::Display| Failed::usage(format!("{}: {error}", path.display()));
             let section: GuardSection = toml::from_str(&text).map_err(|error| wrong(&error))?;
@@ -29,7 +34,10 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
             print::object(output, &answer.guard.as_ref().map_or(Value::Null, guard_json));
         }
         Guard::Show { remote, scope } => {
-            let request = admin::GuardsGetRequest { scope, effective: true };
+            let request = admin::GuardsGetRequest {
+                scope,
+                effective: true,
+            };
             let get = |channel, request| async move { GuardsClient::new(channel).get(request).await };
             let answer = Remote::open(&remote)?.call(request, get).await?;
             print::object(output, &answer.guard.as_ref().map_or(Value::Null, guard_json));
@@ -39,7 +47,10 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
             let mut rows = Vec::new();
             let mut page_token = String::new();
             loop {
-                let request = admin::GuardsListRequest { page_size: 500, page_token };
+                let request = admin::GuardsListRequest {
+                    page_size: 500,
+                    page_token,
+                };
                 let list = |channel, request| async move { GuardsClient::new(channel).list(request).await };
                 let answer = remote.call(request, list).await?;
                 rows.extend(answer.guards.iter().map(guard_json));
@@ -48,8 +59,15 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
                     break;
                 }
             }
-            let columns =
-                ["scope", "version", "budget_usd", "max_repeat_calls", "max_total_calls", "timeout_seconds", "hitl_mode"];
+            let columns = [
+                "scope",
+                "version",
+                "budget_usd",
+                "max_repeat_calls",
+                "max_total_calls",
+                "timeout_seconds",
+                "hitl_mode",
+            ];
             print::list(output, &rows, &columns);
         }
     }

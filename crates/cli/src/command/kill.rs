@@ -12,7 +12,12 @@ use crate::remote::Remote;
 
 pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
     match command {
-        Kill::Engage { remote, scope, reason, ticket } => {
+        Kill::Engage {
+            remote,
+            scope,
+            reason,
+            ticket,
+        } => {
             let request = admin::HaltsEngageRequest {
                 request_id: request_id(),
                 scope: scope.clone(),
@@ -22,21 +27,47 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
             };
             let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
             let answer = Remote::open(&remote)?.call(request, engage).await?;
-            report(output, &scope, true, answer.log_index, answer.halt_epoch, &answer.nodes);
+            report(
+                output,
+                &scope,
+                true,
+                answer.log_index,
+                answer.halt_epoch,
+                &answer.nodes,
+            );
         }
-        Kill::Release { remote, scope, justification, ticket } => {
-            let request =
-                admin::HaltsReleaseRequest { request_id: request_id(), scope: scope.clone(), justification, ticket };
+        Kill::Release {
+            remote,
+            scope,
+            justification,
+            ticket,
+        } => {
+            let request = admin::HaltsReleaseRequest {
+                request_id: request_id(),
+                scope: scope.clone(),
+                justification,
+                ticket,
+            };
             let release = |channel, request| async move { HaltsClient::new(channel).release(request).await };
             let answer = Remote::open(&remote)?.call(request, release).await?;
-            report(output, &scope, false, answer.log_index, answer.halt_epoch, &answer.nodes);
+            report(
+                output,
+                &scope,
+                false,
+                answer.log_index,
+                answer.halt_epoch,
+                &answer.nodes,
+            );
         }
         Kill::List { remote } => {
             let remote = Remote::open(&remote)?;
             let mut rows = Vec::new();
             let mut page_token = String::new();
             loop {
-                let request = admin::HaltsListRequest { page_size: 500, page_token };
+                let request = admin::HaltsListRequest {
+                    page_size: 500,
+                    page_token,
+                };
                 let list = |channel, request| async move { HaltsClient::new(channel).list(request).await };
                 let answer = remote.call(request, list).await?;
                 rows.extend(answer.halts.iter().map(halt));
@@ -45,7 +76,11 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
                     break;
                 }
             }
-            print::list(output, &rows, &["scope", "mode", "reason", "ticket", "engaged_by", "epoch"]);
+            print::list(
+                output,
+                &rows,
+                &["scope", "mode", "reason", "ticket", "engaged_by", "epoch"],
+            );
         }
     }
     Ok(())

@@ -52,7 +52,11 @@ pub fn run(args: &LocalCluster, output: Output) -> Result<(), Failed> {
     let ports: Option<Vec<Ports>> = (0..args.nodes)
         .map(|node| {
             let grpc = args.base_port.checked_add(node.checked_mul(PORT_STEP)?)?;
-            Some(Ports { grpc, peer: grpc.checked_add(1)?, http: grpc.checked_add(2)? })
+            Some(Ports {
+                grpc,
+                peer: grpc.checked_add(1)?,
+                http: grpc.checked_add(2)?,
+            })
         })
         .collect();
     let ports = ports.ok_or_else(|| Failed::usage("--base-port is too high for that many nodes"))?;
@@ -66,7 +70,10 @@ pub fn run(args: &LocalCluster, output: Output) -> Result<(), Failed> {
             if let Some(first) = layout.nodes.first() {
                 println!("haltgate init --config {}", first.config.display());
             }
-            println!(". {}    # who you are: a cluster-wide admin", args.dir.join("env").display());
+            println!(
+                ". {}    # who you are: a cluster-wide admin",
+                args.dir.join("env").display()
+            );
         }
     }
     Ok(())
@@ -82,7 +89,15 @@ pub fn write(dir: &Path, ports: &[Ports], settings: &str) -> Result<Layout, Fail
     for (id, ports) in (1_u16..).zip(ports) {
         let name = format!("node-{id}");
         let identity = format!("node/{id}");
-        authority.issue(&Wanted { identity: &identity, agents: &[], hosts: &hosts, days: DAYS }, &dir.join(&name))?;
+        authority.issue(
+            &Wanted {
+                identity: &identity,
+                agents: &[],
+                hosts: &hosts,
+                days: DAYS,
+            },
+            &dir.join(&name),
+        )?;
         nodes.push(Node {
             id,
             config: dir.join(format!("{name}.toml")),
@@ -95,21 +110,30 @@ pub fn write(dir: &Path, ports: &[Ports], settings: &str) -> Result<Layout, Fail
         std::fs::write(&node.config, configuration(node, &nodes, settings)).map_err(file(&node.config))?;
     }
     let clients = clients(&authority, &dir.join("clients"))?;
-    let layout = Layout { nodes, ca: authority.cert_path(), clients };
+    let layout = Layout {
+        nodes,
+        ca: authority.cert_path(),
+        clients,
+    };
     let environment = dir.join("env");
     std::fs::write(&environment, layout.environment()).map_err(file(&environment))?;
     Ok(layout)
 }
 
 fn configuration(node: &Node, nodes: &[Node], settings: &str) -> String {
-    let Node { id, grpc, peer, http, .. } = node;
+    let Node {
+        id, grpc, peer, http, ..
+    } = node;
     let mut text = format!(
         "# One node of a cluster on this machine. docs/CONFIG.md describes every key.\n\n\
          [node]\nid = {id}\ndata_dir = \"data-{id}\"\n\n\
          [listen]\ngrpc = \"{grpc}\"\npeer = \"{peer}\"\nhttp = \"{http}\"\n\n\
          [tls]\nca = \"ca.crt\"\ncert = \"node-{id}.crt\"\nkey = \"node-{id}.key\"\n"
     );
-    for Node { id, grpc, peer, http, .. } in nodes {
+    for Node {
+        id, grpc, peer, http, ..
+    } in nodes
+    {
         // Writing into a string cannot fail.
         let _written = write!(
             text,
@@ -123,23 +147,29 @@ fn configuration(node: &Node, nodes: &[Node], settings: &str) -> String {
 /// Someone for every role.
 fn clients(authority: &Authority, dir: &Path) -> Result<BTreeMap<&'static str, Client>, Failed> {
     let bench_agents = ["agt-*".to_owned()];
-    let wanted: [(&str, &str, &[String], Option<&'static str>, Option<&'static str>); 10] = [
-        ("agent", "org/acme/agent/bot-1", &[], Some("acme"), Some("bot-1")),
-        ("agent2", "org/acme/agent/bot-2", &[], Some("acme"), Some("bot-2")),
-        ("other", "org/globex/agent/bot-1", &[], Some("globex"), Some("bot-1")),
-        ("operator", "org/acme/operator/olga", &[], Some("acme"), None),
-        ("approver", "org/acme/approver/ada", &[], Some("acme"), None),
-        ("auditor", "org/acme/auditor/aki", &[], Some("acme"), None),
-        ("cluster_operator", "cluster/operator/omar", &[], None, None),
-        ("cluster_auditor", "cluster/auditor/ayo", &[], None, None),
-        ("admin", "cluster/admin/root", &[], None, None),
-        ("sidecar", "org/org-0001/sidecar/bench", &bench_agents, Some("org-0001"), None),
-    ];
     let mut clients = BTreeMap::new();
-    for (name, identity, agents, org, agent) in wanted {
-        let files = authority.issue(&Wanted { identity, agents, hosts: &[], days: DAYS }, &dir.join(name))?;
+    let mut issue = |name: &'static str, identity: &str, org, agent| {
+        let agents: &[String] = if name == "sidecar" { &bench_agents } else { &[] };
+        let wanted = Wanted {
+            identity,
+            agents,
+            hosts: &[],
+            days: DAYS,
+        };
+        let files = authority.issue(&wanted, &dir.join(name))?;
         clients.insert(name, Client { files, org, agent });
-    }
+        Ok::<(), Failed>(())
+    };
+    issue("agent", "org/acme/agent/bot-1", Some("acme"), Some("bot-1"))?;
+    issue("agent2", "org/acme/agent/bot-2", Some("acme"), Some("bot-2"))?;
+    issue("other", "org/globex/agent/bot-1", Some("globex"), Some("bot-1"))?;
+    issue("operator", "org/acme/operator/olga", Some("acme"), None)?;
+    issue("approver", "org/acme/approver/ada", Some("acme"), None)?;
+    issue("auditor", "org/acme/auditor/aki", Some("acme"), None)?;
+    issue("cluster_operator", "cluster/operator/omar", None, None)?;
+    issue("cluster_auditor", "cluster/auditor/ayo", None, None)?;
+    issue("admin", "cluster/admin/root", None, None)?;
+    issue("sidecar", "org/org-0001/sidecar/bench", Some("org-0001"), None)?;
     Ok(clients)
 }
 
@@ -179,7 +209,10 @@ impl Layout {
 
     /// What a client shows, by its name in the layout.
     pub fn credentials(&self, name: &str) -> Result<client::Credentials, Failed> {
-        let client = self.clients.get(name).ok_or_else(|| Failed::refused(format!("no client {name}")))?;
+        let client = self
+            .clients
+            .get(name)
+            .ok_or_else(|| Failed::refused(format!("no client {name}")))?;
         Ok(client::Credentials {
             ca: self.ca.clone(),
             cert: client.files.cert.clone(),

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType, string::Ia5String,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, string::Ia5String,
 };
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
@@ -25,7 +25,10 @@ pub fn run(command: Pki, output: Output) -> Result<(), Failed> {
         Pki::Init { dir } => {
             std::fs::create_dir_all(&dir).map_err(file(&dir))?;
             let authority = Authority::create(&dir)?;
-            print::object(output, &json!({ "ca": authority.cert_path(), "key": dir.join("ca.key") }));
+            print::object(
+                output,
+                &json!({ "ca": authority.cert_path(), "key": dir.join("ca.key") }),
+            );
         }
         Pki::Issue(issue) => {
             let authority = Authority::open(&issue.dir)?;
@@ -71,19 +74,30 @@ pub struct Files {
 impl Authority {
     /// Makes an authority; refuses to replace one.
     pub fn create(dir: &Path) -> Result<Self, Failed> {
-        let files = Files { cert: dir.join("ca.crt"), key: dir.join("ca.key") };
+        let files = Files {
+            cert: dir.join("ca.crt"),
+            key: dir.join("ca.key"),
+        };
         if files.key.exists() {
-            return Err(Failed::refused(format!("{} exists: an authority is not replaced", files.key.display())));
+            return Err(Failed::refused(format!(
+                "{} exists: an authority is not replaced",
+                files.key.display()
+            )));
         }
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "Haltgate development authority");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "Haltgate development authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         valid(&mut params, AUTHORITY_DAYS);
         let cert = params.self_signed(&key).map_err(failed)?;
         write(&files, &cert.pem(), &key.serialize_pem())?;
-        Ok(Self { dir: dir.to_owned(), issuer: Issuer::new(params, key) })
+        Ok(Self {
+            dir: dir.to_owned(),
+            issuer: Issuer::new(params, key),
+        })
     }
 
     /// Opens the authority of a directory.
@@ -92,7 +106,10 @@ impl Authority {
         let cert = std::fs::read_to_string(&cert).map_err(file(&cert))?;
         let key = std::fs::read_to_string(&key).map_err(file(&key))?;
         let key = KeyPair::from_pem(&key).map_err(failed)?;
-        Ok(Self { dir: dir.to_owned(), issuer: Issuer::from_ca_cert_pem(&cert, key).map_err(failed)? })
+        Ok(Self {
+            dir: dir.to_owned(),
+            issuer: Issuer::from_ca_cert_pem(&cert, key).map_err(failed)?,
+        })
     }
 
     pub fn cert_path(&self) -> PathBuf {
@@ -102,7 +119,9 @@ impl Authority {
     /// Issues a certificate into `NAME.crt` and `NAME.key`.
     pub fn issue(&self, wanted: &Wanted<'_>, name: &Path) -> Result<Files, Failed> {
         let mut params = CertificateParams::new(wanted.hosts.to_vec()).map_err(failed)?;
-        params.distinguished_name.push(DnType::CommonName, wanted.identity);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, wanted.identity);
         params.subject_alt_names.push(uri(wanted.identity)?);
         if !wanted.agents.is_empty() {
             let organization = wanted
@@ -111,18 +130,25 @@ impl Authority {
                 .and_then(|rest| rest.split('/').next())
                 .ok_or_else(|| Failed::usage("only an identity org/ORG/sidecar/NAME speaks for agents"))?;
             for agent in wanted.agents {
-                params.subject_alt_names.push(uri(&format!("org/{organization}/agent/{agent}"))?);
+                params
+                    .subject_alt_names
+                    .push(uri(&format!("org/{organization}/agent/{agent}"))?);
             }
         }
         params.is_ca = IsCa::NoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ClientAuth,
+            ExtendedKeyUsagePurpose::ServerAuth,
+        ];
         valid(&mut params, wanted.days);
         let key = KeyPair::generate().map_err(failed)?;
         let cert = params.signed_by(&key, &self.issuer).map_err(failed)?;
-        let files = Files { cert: name.with_added_extension("crt"), key: name.with_added_extension("key") };
+        let files = Files {
+            cert: name.with_added_extension("crt"),
+            key: name.with_added_extension("key"),
+        };
         write(&files, &cert.pem(), &key.serialize_pem())?;
         Ok(files)
     }
@@ -162,7 +188,10 @@ fn address(bytes: &[u8]) -> String {
     if let Ok(four) = <[u8; 4]>::try_from(bytes) {
         return std::net::Ipv4Addr::from(four).to_string();
     }
-    <[u8; 16]>::try_from(bytes).map_or_else(|_| "?".to_owned(), |six| std::net::Ipv6Addr::from(six).to_string())
+    <[u8; 16]>::try_from(bytes).map_or_else(
+        |_| "?".to_owned(),
+        |six| std::net::Ipv6Addr::from(six).to_string(),
+    )
 }
 
 fn uri(path: &str) -> Result<SanType, Failed> {

@@ -6,14 +6,17 @@ use crate::args::Server;
 use crate::failed::Failed;
 
 pub async fn run(args: Server) -> Result<(), Failed> {
-    let mut config =
-        Config::load(&args.config).map_err(|error| Failed::usage(error.to_string()))?;
+    let mut config = Config::load(&args.config).map_err(|error| Failed::usage(error.to_string()))?;
     if args.bench_fixture {
-        config = config.with_bench_fixture().map_err(|error| Failed::usage(error.to_string()))?;
+        config = config
+            .with_bench_fixture()
+            .map_err(|error| Failed::usage(error.to_string()))?;
     }
     if args.check {
         println!("{}: valid", args.config.display());
         return Ok(());
     }
-    daemon::run(config).await.map_err(|error| Failed::refused(error.to_string()))
+    daemon::run(config)
+        .await
+        .map_err(|error| Failed::refused(error.to_string()))
 }

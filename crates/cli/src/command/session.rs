@@ -11,8 +11,15 @@ use crate::failed::Failed;
 use crate::print;
 use crate::remote::Remote;
 
-const COLUMNS: [&str; 7] =
-    ["session", "organization", "agent", "status", "total_calls", "budget_remaining_usd", "circuit"];
+const COLUMNS: [&str; 7] = [
+    "session",
+    "organization",
+    "agent",
+    "status",
+    "total_calls",
+    "budget_remaining_usd",
+    "circuit",
+];
 
 pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
     match command {
@@ -38,7 +45,9 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
             print::list(output, &rows, &COLUMNS);
         }
         Session::Show(on) => {
-            let request = admin::SessionsGetRequest { session_id: on.session };
+            let request = admin::SessionsGetRequest {
+                session_id: on.session,
+            };
             let get = |channel, request| async move { SessionsClient::new(channel).get(request).await };
             let answer = Remote::open(&on.remote)?.call(request, get).await?;
             print::object(output, &answer.session.as_ref().map_or(Value::Null, session));
@@ -49,7 +58,8 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
                 session_id: act.session.clone(),
                 justification: act.justification.clone(),
             };
-            let reset = |channel, request| async move { SessionsClient::new(channel).reset_circuit(request).await };
+            let reset =
+                |channel, request| async move { SessionsClient::new(channel).reset_circuit(request).await };
             let answer = Remote::open(&act.remote)?.call(request, reset).await?;
             acted(output, &act, answer.status, answer.log_index);
         }
@@ -79,7 +89,8 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
                 session_id: act.session.clone(),
                 justification: act.justification.clone(),
             };
-            let terminate = |channel, request| async move { SessionsClient::new(channel).terminate(request).await };
+            let terminate =
+                |channel, request| async move { SessionsClient::new(channel).terminate(request).await };
             let answer = Remote::open(&act.remote)?.call(request, terminate).await?;
             acted(output, &act, answer.status, answer.log_index);
         }
@@ -88,11 +99,16 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
 }
 
 fn acted(output: Output, act: &ActOnSession, status: i32, log_index: u64) {
-    print::object(output, &json!({ "session": act.session, "status": status_word(status), "log_index": log_index }));
+    print::object(
+        output,
+        &json!({ "session": act.session, "status": status_word(status), "log_index": log_index }),
+    );
 }
 
 fn status_word(status: i32) -> String {
-    sp::SessionStatus::try_from(status).map_or("unknown", |status| status.as_str_name()).to_lowercase()
+    sp::SessionStatus::try_from(status)
+        .map_or("unknown", |status| status.as_str_name())
+        .to_lowercase()
 }
 
 fn session(state: &sp::SessionState) -> Value {

@@ -17,8 +17,11 @@ use crate::roles::{self, Rpc};
 use crate::rows;
 use crate::service::unexpected;
 
-/// How long the nodes may take to say that they have applied a halt: the order itself is answered in a second.
-const CONFIRM: Duration = Duration::from_millis(700);
+/// When the order has to be answered, counted from its arrival, whoever has confirmed it by then: within a second
+/// at the operator, with the way there and back.
+const ANSWER: Duration = Duration::from_millis(600);
+/// What the nodes get at least to say that they have applied it.
+const CONFIRM: Duration = Duration::from_millis(100);
 /// How long one node may take to say so.
 const ASK_NODE: Duration = Duration::from_millis(300);
 /// The pause before those that have not applied it are asked again.
@@ -42,7 +45,7 @@ impl Halts for Halting {
         let answer = async {
             let reply = self.order(&ask, Command::Engage(engage)).await?;
             let epoch = reply.place.halt_epoch;
-            let nodes = self.confirm(&ask, epoch).await;
+            let nodes = self.confirm(&ask, begun, epoch).await;
             self.0
                 .metrics
                 .halt_confirm_seconds
@@ -68,7 +71,7 @@ impl Halts for Halting {
         let answer = async {
             let reply = self.order(&ask, Command::Release(release)).await?;
             let epoch = reply.place.halt_epoch;
-            let nodes = self.confirm(&ask, epoch).await;
+            let nodes = self.confirm(&ask, Instant::now(), epoch).await;
             self.0.applied_here(&ask, reply.place.log_index).await;
             Ok(proto::HaltsReleaseResponse {
                 log_index: reply.place.log_index,
@@ -129,8 +132,8 @@ impl Halting {
 
     /// Asks the nodes until each that answers has applied the epoch, or time is up. What a node has not said is not
     /// said for it.
-    async fn confirm(&self, ask: &Ask, epoch: u64) -> Vec<NodeHaltEpoch> {
-        let until = Instant::now() + CONFIRM.min(ask.within());
+    async fn confirm(&self, ask: &Ask, begun: Instant, epoch: u64) -> Vec<NodeHaltEpoch> {
+        let until = (begun + ANSWER).max(Instant::now() + CONFIRM.min(ask.within()));
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let nodes = self.0.node.halt_epochs(ASK_NODE.min(left)).await;
