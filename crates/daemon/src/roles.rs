@@ -63,7 +63,7 @@ rpcs! {
 /// What a call is about, as far as its message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// The whole cluster: global halts, the default guard, an organization's own money, membership.
+    /// The whole cluster: global halts, the default guard, membership.
     Cluster,
     /// Something inside one organization.
     Organization(&'a OrganizationId),
@@ -202,16 +202,7 @@ pub fn of_scope(scope: &Scope) -> Target<'_> {
     }
 }
 
-/// Whose an account is to change: an organization does not fund itself.
-pub fn of_account_change(account: &AccountId) -> Target<'_> {
-    match account {
-        AccountId::Organization(_) => Target::Cluster,
-        AccountId::Agent(organization, _) => Target::Organization(organization),
-        AccountId::Session(_) => Target::InState,
-    }
-}
-
-/// Whose an account is to look at.
+/// Whose an account is.
 pub fn of_account(account: &AccountId) -> Target<'_> {
     match account {
         AccountId::Organization(organization) | AccountId::Agent(organization, _) => {

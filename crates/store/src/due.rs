@@ -29,7 +29,7 @@ impl Default for NextDue {
     fn default() -> Self {
         Self {
             rows: BTreeMap::new(),
-            horizon: vec![keys::DUE_TABLE],
+            horizon: vec![keys::table::DUE],
         }
     }
 }
@@ -78,7 +78,7 @@ impl NextDue {
     /// Says whether anything is due at this time.
     pub fn is_due(&mut self, disk: &dyn Read, now: Timestamp) -> Result<bool, Fault> {
         let after = keys::due_at(now.plus(DurationNs::from_nanos(1)));
-        Ok(!self.scan(disk, &[keys::DUE_TABLE], &after, 1)?.is_empty())
+        Ok(!self.scan(disk, &[keys::table::DUE], &after, 1)?.is_empty())
     }
 
     fn within(&self, from: &[u8], until: &[u8]) -> impl Iterator<Item = (&Vec<u8>, &Row)> {

@@ -8,7 +8,7 @@ use machine::table::{DueWork, Key, Requester};
 use machine::{AccountId, GuardScope, Scope};
 
 /// Tables of `Space::Rows`, the first byte of a key. Never reuse a number.
-mod table {
+pub(crate) mod table {
     pub const CLUSTER: u8 = 1;
     pub const CHAIN: u8 = 2;
     pub const GUARD: u8 = 3;
@@ -33,9 +33,6 @@ pub(crate) const PURGED: &[u8] = &[3];
 /// `Space::StateMeta`. Never reuse a number.
 pub(crate) const APPLIED: &[u8] = &[1];
 pub(crate) const MEMBERSHIP: &[u8] = &[2];
-
-/// The first byte of every key of due work.
-pub(crate) const DUE_TABLE: u8 = table::DUE;
 
 /// The least key of due work at this time.
 pub(crate) fn due_at(time: Timestamp) -> Vec<u8> {

@@ -27,7 +27,7 @@ impl Budgets for Budgeting {
         let ask = self.0.admit(&request, Rpc::BudgetsSet)?;
         let set = admin::set_budget(request.get_ref(), ask.principal())
             .map_err(|error| self.0.status(error.into()))?;
-        self.0.permit(&ask, roles::of_account_change(&set.account))?;
+        self.0.permit(&ask, roles::of_account(&set.account))?;
         let id = set.account.clone();
         let changed = self.change(&ask, id, Command::SetBudget(set)).await;
         changed
@@ -47,7 +47,7 @@ impl Budgets for Budgeting {
         let ask = self.0.admit(&request, Rpc::BudgetsGrant)?;
         let grant = admin::grant_budget(request.get_ref(), ask.principal())
             .map_err(|error| self.0.status(error.into()))?;
-        self.0.permit(&ask, roles::of_account_change(&grant.account))?;
+        self.0.permit(&ask, roles::of_account(&grant.account))?;
         let id = grant.account.clone();
         let changed = self.change(&ask, id, Command::GrantBudget(grant)).await;
         changed
