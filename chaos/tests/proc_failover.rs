@@ -29,8 +29,9 @@ async fn the_leader_is_killed_ten_times_under_load() {
         cluster.kill(leader);
         cluster.leader();
         cluster.start(leader);
-        // It serves again before the next one dies: a majority is always there.
+        // It serves again before the next one dies, so that a majority is always there; and so do the agents.
         cluster.wait_for("the killed node applies again", || cluster.status(leader, false));
+        some_verdicts(&cluster);
     }
     let asked = load.stop().await;
     all_holds(&cluster, &asked);
@@ -42,11 +43,7 @@ async fn all_nodes_are_killed_at_once_under_load() {
     cluster.fund("org/acme", "1000.00");
     let load = Load::start(&cluster, pace());
     for round in 0..3 {
-        let before = cluster.status(0, false).expect("a status")["head_sequence"].as_u64();
-        cluster.wait_for("some verdicts", || {
-            let now = cluster.status(0, false)?["head_sequence"].as_u64()?;
-            (now > before? + 200).then_some(())
-        });
+        some_verdicts(&cluster);
         for node in 0..3 {
             cluster.kill(node);
         }
@@ -58,6 +55,13 @@ async fn all_nodes_are_killed_at_once_under_load() {
     }
     let asked = load.stop().await;
     all_holds(&cluster, &asked);
+}
+
+/// Waits until the load is one: two hundred more entries.
+fn some_verdicts(cluster: &Cluster) {
+    let head = || cluster.status(0, false)?["head_sequence"].as_u64();
+    let before = cluster.wait_for("a head", head);
+    cluster.wait_for("some verdicts", || (head()? > before + 200).then_some(()));
 }
 
 fn all_holds(cluster: &Cluster, asked: &[chaos::load::Asked]) {
