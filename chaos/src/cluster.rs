@@ -156,6 +156,24 @@ impl Cluster {
         self.nodes[node].is_some()
     }
 
+    /// Whether a node that was started has ended by itself.
+    pub fn ended(&self, node: usize) -> bool {
+        let Some(child) = &self.nodes[node] else {
+            return true;
+        };
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        stat.is_empty()
+            || stat
+                .rsplit(')')
+                .next()
+                .is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    }
+
+    /// How a node that has ended by itself did so.
+    pub fn exit_status(&mut self, node: usize) -> Option<std::process::ExitStatus> {
+        self.nodes[node].take()?.wait().ok()
+    }
+
     /// The process id of a running node.
     pub fn pid(&self, node: usize) -> u32 {
         self.nodes[node].as_ref().expect("a running node").id()

@@ -252,6 +252,14 @@ impl Node {
     /// This node does not lead, or the change did not commit.
     pub async fn add_learner(&self, by: &Principal, raft_id: u64, member: Member) -> Result<(), MemberError> {
         let name = member.name.clone();
+        // The node takes the cluster's id before it takes the log, and is the one that was meant.
+        let hello = self.hello_until(&member, true, Instant::now() + FOUNDING).await?;
+        if hello.raft_id != raft_id {
+            return Err(MemberError::Refused(format!(
+                "{member} has the Raft id {}, not {raft_id}",
+                hello.raft_id
+            )));
+        }
         self.raft()
             .add_learner(raft_id, member, true)
             .await
