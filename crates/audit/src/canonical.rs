@@ -14,7 +14,7 @@ pub fn hash(entry: &Entry) -> [u8; 32] {
     Sha256::digest(canonical_bytes(entry)).into()
 }
 
-/// Gives the hashed bytes of an entry: a label, fields 1–13, 15, and Haltgate's own from 100 (design/20 "Audit").
+/// Gives the hashed bytes of an entry: a label, fields 1–13, 15, and Haltgate's own from 100 (docs/SPEC.md 16).
 ///
 /// A field is its tag (1 byte), the length of its value (4 bytes, big-endian) and the value. Tags:
 /// 1–13 and 15 as in SP/1.0 · 100 sequence · 101 kind · 102 reason · 103 all_reasons (once a reason, in order)
@@ -121,11 +121,11 @@ impl Fields {
 
 /// Gives the length before a value, 4 bytes big-endian.
 pub(crate) fn length(value: &[u8]) -> [u8; 4] {
-    // INVARIANT: a message is at most 1 MiB (design/10 MESSAGE_TOO_LARGE), so no value reaches 4 GiB.
+    // INVARIANT: a message is at most 1 MiB (docs/SPEC.md 17), so no value reaches 4 GiB.
     u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// Gives the wire number of a verdict (design/10 `Verdict`); 0 where nothing was decided.
+/// Gives the wire number of a verdict (docs/SPEC.md 4, `Verdict`); 0 where nothing was decided.
 fn verdict_number(verdict: Option<Verdict>) -> u64 {
     match verdict {
         None => 0,
@@ -135,7 +135,7 @@ fn verdict_number(verdict: Option<Verdict>) -> u64 {
     }
 }
 
-/// Gives the wire number of a deny reason (design/10 `DenyReason`).
+/// Gives the wire number of a deny reason (docs/SPEC.md 4, `DenyReason`).
 fn deny_reason_number(reason: DenyReason) -> u64 {
     match reason {
         DenyReason::Unspecified => 0,

@@ -34,7 +34,7 @@ pub struct Linked {
     pub head: ChainHead,
 }
 
-/// Puts an entry behind the head: sets its chain, sequence, id and previous hash (design/20 "Audit").
+/// Puts an entry behind the head: sets its chain, sequence, id and previous hash (docs/SPEC.md 16).
 pub fn link(head: &ChainHead, entry: Entry) -> Linked {
     // A chain of one entry a nanosecond lasts 584 years.
     let sequence = head.sequence.saturating_add(1);

@@ -16,7 +16,7 @@ const HEAD: &str = "head ";
 /// The signature type byte of Ed25519 in a signed note.
 const ED25519: u8 = 1;
 
-/// A statement of how long the chain is and what is in it, signed by nodes (design/20 "Audit").
+/// A statement of how long the chain is and what is in it, signed by nodes (docs/SPEC.md 16).
 ///
 /// As text it is a C2SP signed note (tlog-checkpoint): the origin `haltgate/<chain id>`, the size, the Merkle root,
 /// the extension line `head <hash>`, an empty line, and signature lines whose key name is the origin. Hashes are base64.

@@ -6,7 +6,7 @@ use decision::verdict::{DenyReason, Verdict};
 use minicbor::{Decode, Encode};
 use sha2::{Digest as _, Sha256};
 
-/// One audit entry: fields 1–13 and 15 of SP/1.0's `AuditEntry`, then Haltgate's own (design/10, design/20 "Audit").
+/// One audit entry: fields 1–13 and 15 of SP/1.0's `AuditEntry`, then Haltgate's own (docs/SPEC.md 16).
 ///
 /// `apply` makes it, so it has the same bytes on every replica. Signatures are not inside it: they follow in a
 /// [`Seal`](crate::seal::Seal). A field that does not apply to the kind stays blank.

@@ -53,7 +53,7 @@ impl KeyRing {
         })
     }
 
-    /// Takes in the key that an entry registers or rotates; other kinds change nothing (design/20 "Audit").
+    /// Takes in the key that an entry registers or rotates; other kinds change nothing (docs/SPEC.md 16).
     pub fn learn(&mut self, entry: &Entry) -> Result<(), Error> {
         match entry.kind {
             Kind::KeyRegistered | Kind::KeyRotated => {}

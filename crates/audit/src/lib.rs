@@ -10,7 +10,7 @@
 //! ```
 //!
 //! An entry's signature covers fields 1–13 of SP/1.0, which leaves its link unsigned; so each sealed range also
-//! carries one chain signature over its last hash, and the links cover the rest (design/20 "Audit").
+//! carries one chain signature over its last hash, and the links cover the rest (docs/SPEC.md 16).
 
 pub mod canonical;
 pub mod chain;

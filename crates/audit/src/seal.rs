@@ -13,7 +13,7 @@ pub const SEAL_ENTRIES_MAX: u64 = 4096;
 /// Separates chain signatures from everything else that is signed.
 const SEAL_LABEL: &[u8] = b"haltgate audit seal v1\n";
 
-/// The signatures of one range of entries (design/20 "Audit", design/30 "Seal off the path").
+/// The signatures of one range of entries (docs/SPEC.md 16.2).
 ///
 /// Seals of a chain follow each other without a gap; they are not audit entries themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

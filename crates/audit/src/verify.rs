@@ -12,7 +12,7 @@ use crate::seal::Seal;
 /// Most entries kept in memory while no seal covers them: some 500 MB of signed bytes.
 pub const UNSEALED_MAX: u64 = 1 << 20;
 
-/// Checks a chain, entry by entry and seal by seal, without the cluster (design/20 "Audit").
+/// Checks a chain, entry by entry and seal by seal, without the cluster (docs/SPEC.md 16).
 ///
 /// A seal is pushed after the entries it covers. The first thing that is wrong is the answer of every later call.
 /// Within a sealed range the chain signature vouches for the last hash and the links, followed backwards, for

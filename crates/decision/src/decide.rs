@@ -1,4 +1,4 @@
-//! The rules, in the order that is the specification: the first that matches answers (design/20).
+//! The rules, in the order that is the specification: the first that matches answers (docs/SPEC.md 7).
 
 use minicbor::{Decode, Encode};
 
@@ -255,7 +255,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Turns any answer into the DENY of a dry run, on which nothing can execute (design/20 `dry_run`).
+    /// Turns any answer into the DENY of a dry run, on which nothing can execute (docs/SPEC.md 9).
     pub fn into_dry_run(self) -> Decision {
         Decision {
             verdict: Verdict::Deny,
@@ -266,7 +266,7 @@ impl Decision {
     }
 }
 
-/// Names the rule that answered (design/20 "The whole order").
+/// Names the rule that answered (docs/SPEC.md 7).
 #[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cbor(index_only)]
 pub enum Rule {

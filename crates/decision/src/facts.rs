@@ -7,7 +7,7 @@ use crate::digest::Digest;
 use crate::money::{NanoUsd, PerBillion};
 use crate::verdict::HaltScope;
 
-/// Holds the facts of one call at its position in the log (design/20 "The whole order").
+/// Holds the facts of one call at its position in the log (docs/SPEC.md 7).
 ///
 /// `Facts::core()` leaves every extension unset, so that the certified core alone decides.
 #[derive(Debug, Clone)]
@@ -137,7 +137,7 @@ impl Default for Facts<'_> {
     }
 }
 
-/// Says where the session stands (design/20 "Sessions, time, approvals").
+/// Says where the session stands (docs/SPEC.md 14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Active,
@@ -158,7 +158,7 @@ pub struct BudgetFacts {
     pub available: NanoUsd,
 }
 
-/// Holds a person's decision about a held call, and the call it binds (design/20 "Transition").
+/// Holds a person's decision about a held call, and the call it binds (docs/SPEC.md 8.3).
 #[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transition {
     #[n(0)]

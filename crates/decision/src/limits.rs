@@ -1,4 +1,4 @@
-//! Rules of SP/1.0 outside its certified core, as functions over plain values (design/20 Q3–Q6, X).
+//! Rules of SP/1.0 outside its certified core, as functions over plain values (docs/SPEC.md 9).
 
 use minicbor::{Decode, Encode};
 
@@ -6,13 +6,13 @@ use crate::facts::ProbabilisticDraw;
 use crate::money::{NanoUsd, PerBillion};
 use crate::time::{DurationNs, Timestamp};
 
-/// Below this part of the initial budget rule X may deny (seed §3.7).
+/// Below this part of the initial budget rule X may deny (SP/1.0 §3.7).
 const PROBABILISTIC_BELOW: PerBillion = match PerBillion::from_percent(20) {
     Some(ratio) => ratio,
     None => PerBillion::ZERO,
 };
 
-/// Texts that mark a failed call, in lower case (seed §3.6).
+/// Texts that mark a failed call, in lower case (SP/1.0 §3.6).
 const ERROR_SIGNALS: [&str; 19] = [
     "401",
     "unauthorized",

@@ -9,7 +9,7 @@ const NANOS_PER_DOLLAR: u64 = 1_000_000_000;
 /// Decimal places of one nano-dollar.
 const DECIMALS_MAX: usize = 9;
 
-/// Holds a signed amount of money in nano-USD (1e-9 dollars); design/20 "Money".
+/// Holds a signed amount of money in nano-USD (1e-9 dollars); docs/SPEC.md 11.
 #[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cbor(transparent)]
 pub struct NanoUsd(#[n(0)] i64);

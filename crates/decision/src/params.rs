@@ -1,4 +1,4 @@
-//! A call's arguments: canonical form, digest, and whether they can be judged (design/20 "Digest", R1, R9).
+//! A call's arguments: canonical form, digest, and whether they can be judged (docs/SPEC.md 8).
 
 use crate::digest::Digest;
 use crate::float::canonical_float;

@@ -1,11 +1,11 @@
-//! The words of an answer: verdicts, wire reasons, and the normative reason strings (design/20).
+//! The words of an answer: verdicts, wire reasons, and the normative reason strings (docs/SPEC.md 7).
 
 use std::borrow::Cow;
 use std::fmt;
 
 use minicbor::{Decode, Encode};
 
-/// Says whether a call may run; 0 is no verdict, so an empty answer never executes (design/10).
+/// Says whether a call may run; 0 is no verdict, so an empty answer never executes (docs/SPEC.md 4).
 #[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cbor(index_only)]
 pub enum Verdict {
@@ -34,7 +34,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Names the coarse reason of a denial on the SP/1.0 wire; numbers are the contract (design/10).
+/// Names the coarse reason of a denial on the SP/1.0 wire; numbers are the contract (docs/SPEC.md 4).
 #[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cbor(index_only)]
 pub enum DenyReason {
@@ -64,7 +64,7 @@ pub enum DenyReason {
     BudgetOverrun = 11,
 }
 
-/// Says how far a kill switch reaches, outermost first (design/20 "Circuit, kill switch").
+/// Says how far a kill switch reaches, outermost first (docs/SPEC.md 13).
 #[derive(Encode, Decode, Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HaltScope {
     #[n(0)]
@@ -105,7 +105,7 @@ impl HaltScope {
     }
 }
 
-/// Names why a verdict was given; `word` is the contract for programs (design/20, "the reason string").
+/// Names why a verdict was given; `word` is the contract for programs (docs/SPEC.md 7).
 #[derive(Encode, Decode, Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     // K1, K2
