@@ -262,6 +262,20 @@ impl Cluster {
         })
     }
 
+    /// Waits until the nodes are equal and have nothing left to do by themselves: every node's key is registered,
+    /// and every entry is sealed.
+    pub fn wait_quiet(&self) -> Value {
+        self.wait_for("a quiet cluster", || {
+            let status = self.wait_even();
+            let keys = self
+                .chain(0)
+                .iter()
+                .filter(|entry| entry["kind"] == "key_registered")
+                .count();
+            (keys == self.len() && status["sealed_to"] == status["head_sequence"]).then_some(status)
+        })
+    }
+
     /// Waits for something to be there.
     pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;

@@ -137,3 +137,41 @@ async fn remove(cluster: &Cluster, leader: usize, raft_id: u64) {
         .await
         .expect("removed");
 }
+
+/// Two machines with one node's certificate: the second is told no, and the first goes on.
+#[test]
+fn a_second_node_of_the_same_name_does_not_push_the_first_out() {
+    let cluster = Cluster::form(3, "");
+    cluster.fund("org/acme", "5.00");
+    let leader = cluster.leader();
+    let twin = (leader + 1) % 3;
+    let before = cluster.status(twin, false).unwrap()["raft_id"].clone();
+    let text = std::fs::read_to_string(cluster.config(twin)).unwrap();
+    let (own, members) = text.split_once("[[cluster.members]]").unwrap();
+    let own: String = own
+        .lines()
+        .map(|line| match line.split_once(" = ") {
+            Some(("data_dir", _)) => "data_dir = \"data-twin\"\n".to_owned(),
+            Some((key @ ("grpc" | "peer" | "http"), _)) => format!("{key} = \"127.0.0.1:0\"\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let path = cluster.dir().join("twin.toml");
+    std::fs::write(&path, format!("{own}[[cluster.members]]{members}")).unwrap();
+    let mut second = haltgate()
+        .args(["server", "--config"])
+        .arg(&path)
+        .spawn()
+        .unwrap();
+    cluster.wait_for("the refusal", || {
+        cluster
+            .log_tail(leader)
+            .contains("two nodes have one name")
+            .then_some(())
+    });
+    second.kill().unwrap();
+    second.wait().unwrap();
+    assert_eq!(cluster.status(twin, false).unwrap()["raft_id"], before);
+    assert_eq!(voters(&cluster, leader), Some(3));
+    cluster.wait_even();
+}

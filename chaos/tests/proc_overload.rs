@@ -13,13 +13,34 @@ use wire::proto::shackle::v1 as sp;
 /// More calls at once than all queues hold.
 const CALLERS: usize = 3_000;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kill_engage_is_answered_within_a_second_while_every_queue_is_full() {
+/// How nice the callers are to the cluster: in life they are other machines.
+const NICE: i32 = 10;
+
+#[test]
+fn kill_engage_is_answered_within_a_second_while_every_queue_is_full() {
+    let be_nice = || {
+        rustix::process::setpriority_process(None, NICE)
+            .map(drop)
+            .expect("a nicer thread")
+    };
+    let callers = tokio::runtime::Builder::new_multi_thread()
+        .on_thread_start(be_nice)
+        .enable_all()
+        .build();
+    let callers = callers.expect("a runtime");
+    // The cluster's processes are started by this thread, which is not nice.
     let cluster = Cluster::form(
         3,
         "[limits]\nregisters_per_second_per_address = 0\ncalls_per_second_per_session = 0\n",
     );
     cluster.fund("org/acme", "1000.00");
+    let slowest = callers.block_on(async { callers.spawn(async move { under_load(&cluster).await }).await });
+    let slowest = slowest.expect("the load ends");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+}
+
+/// Fills every queue, lets an operator engage halts meanwhile, and gives the longest wait for an answer.
+async fn under_load(cluster: &Cluster) -> Duration {
     let registration = Registration {
         organization: "acme".to_owned(),
         agent: "bot-1".to_owned(),
@@ -68,7 +89,7 @@ async fn kill_engage_is_answered_within_a_second_while_every_queue_is_full() {
     });
 
     // An operator on a thread of its own: what is measured is the cluster, not this test's three thousand tasks.
-    let slowest = std::thread::scope(|scope| scope.spawn(|| operate(&cluster)).join().expect("the operator"));
+    let slowest = std::thread::scope(|scope| scope.spawn(|| operate(cluster)).join().expect("the operator"));
     stop.store(true, Ordering::Relaxed);
     for caller in callers {
         caller.await.expect("a caller ends");
@@ -77,7 +98,7 @@ async fn kill_engage_is_answered_within_a_second_while_every_queue_is_full() {
         "slowest engagement {slowest:?}; {} calls answered",
         answered.load(Ordering::Relaxed)
     );
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    slowest
 }
 
 /// Engages one halt after the other, at every node; gives the longest wait for an answer.

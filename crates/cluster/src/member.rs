@@ -205,7 +205,10 @@ impl Node {
             .filter(|id| *id != raft_id)
             .collect();
         let votes = named.iter().any(|known| known.raft_id == raft_id && known.voter);
-        if !(votes && old.is_empty()) {
+        // One change at a time: who comes in the middle of one asks again.
+        if !(votes && old.is_empty())
+            && let Ok(turn) = self.membership_turn().try_lock_owned()
+        {
             let node = self.clone();
             tokio::spawn(async move {
                 let name = member.name.clone();
@@ -215,6 +218,7 @@ impl Node {
                         tracing::warn!(node = name, raft_id, %error, "a node was not taken in: it asks again")
                     }
                 }
+                drop(turn);
             });
         }
         Ok(peer::JoinResponse {
@@ -224,9 +228,21 @@ impl Node {
     }
 
     async fn replace(&self, raft_id: u64, member: Member, old: &BTreeSet<u64>) -> Result<(), MemberError> {
-        let Ok(_one_at_a_time) = self.membership_turn().try_lock_owned() else {
-            return Ok(());
-        };
+        // Two machines with one node's certificate are a mistake: the one that lives stays.
+        for known in self
+            .status()
+            .members
+            .iter()
+            .filter(|known| old.contains(&known.raft_id))
+        {
+            let hello = tokio::time::timeout(HELLO, self.hello(&known.member, false)).await;
+            if hello.is_ok_and(|hello| hello.is_ok_and(|hello| hello.raft_id == known.raft_id)) {
+                return Err(MemberError::Refused(format!(
+                    "{} lives, as {}: two nodes have one name",
+                    known.member, known.raft_id
+                )));
+            }
+        }
         let by = Principal {
             name: format!("node/{}", member.name),
             organization: None,

@@ -285,7 +285,11 @@ impl Node {
                 && metrics
                     .last_quorum_acked
                     .is_none_or(|acked| acked.elapsed() > self.0.options.election_max);
-            return if alone { Leader::HereAlone } else { Leader::Here };
+            if alone {
+                return Leader::HereAlone;
+            }
+            self.leader_found();
+            return Leader::Here;
         }
         match metrics.current_leader.filter(|leader| *leader != self.0.raft_id) {
             Some(id) => match metrics.membership_config.membership().get_node(&id) {
