@@ -355,6 +355,13 @@ impl Cluster {
             .to_owned()
     }
 
+    pub fn peer(&self, node: usize) -> String {
+        self.layout["nodes"][node]["peer"]
+            .as_str()
+            .expect("an address")
+            .to_owned()
+    }
+
     pub fn http(&self, node: usize) -> String {
         self.layout["nodes"][node]["http"]
             .as_str()

@@ -1,8 +1,8 @@
 //! Time and randomness, injected: a simulation brings its own.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use decision::Timestamp;
+use decision::{DurationNs, Timestamp};
 
 /// The wall clock that stamps proposals. Log time is what the replicas make of it.
 pub trait Clock: Send + Sync + 'static {
@@ -21,15 +21,32 @@ pub trait Entropy: Send + Sync + 'static {
     }
 }
 
-/// The operating system's clock.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemClock;
+/// The operating system's clock as it was when the process started, moved on by its monotonic clock: a wall clock
+/// that is set under a running leader moves no lease and no window.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock {
+    started: Timestamp,
+    since: Instant,
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            started: Timestamp::ZERO.plus(nanos(wall)),
+            since: Instant::now(),
+        }
+    }
+}
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        self.started.plus(nanos(self.since.elapsed()))
     }
+}
+
+fn nanos(span: Duration) -> DurationNs {
+    DurationNs::from_nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// The operating system's random source.

@@ -38,8 +38,8 @@ impl Unavailable {
 pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The configured timings do not fit each other.
-    #[error("timings: {0}")]
+    /// The configuration does not fit together, or not to the data.
+    #[error("{0}")]
     Options(String),
     #[error("Raft did not start: {0}")]
     Raft(String),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use machine::command::{Init, Members, Principal};
 use machine::{Command, Guard, Reply};
 use openraft::ChangeMembers;
+use openraft::async_runtime::WatchReceiver as _;
 use store::{Member, StoreError};
 use tokio::time::Instant;
 use wire::proto::haltgate::peer::v1 as peer;
@@ -23,6 +24,9 @@ const HELLO: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long a new leader may take to be elected, and the state's first entry to be applied.
 const FOUNDING: Duration = Duration::from_secs(30);
+
+/// How long a new node may take to catch up, a snapshot included; it is asked to come again after that.
+const CATCH_UP: Duration = Duration::from_secs(300);
 
 /// What a cluster begins with.
 #[derive(Debug, Clone)]
@@ -277,10 +281,37 @@ impl Node {
             )));
         }
         self.raft()
-            .add_learner(raft_id, member, true)
+            .add_learner(raft_id, member, false)
             .await
             .map_err(|error| MemberError::Refused(error.to_string()))?;
+        self.caught_up(raft_id).await?;
         self.record(by, format!("add learner {name} as {raft_id}")).await
+    }
+
+    /// Waits until a node has what this leader's log holds now: a voter that lacks it counts for nothing.
+    async fn caught_up(&self, raft_id: u64) -> Result<(), MemberError> {
+        let mut metrics = self.raft().metrics();
+        let wanted = metrics.borrow_watched().last_log_index;
+        let waiting = async {
+            loop {
+                {
+                    let metrics = metrics.borrow_watched();
+                    let matched = metrics.replication.as_ref().and_then(|all| all.get(&raft_id));
+                    if matched.is_some_and(|matched| matched.as_ref().map(|log_id| log_id.index) >= wanted) {
+                        return Ok(());
+                    }
+                    if metrics.state != openraft::ServerState::Leader {
+                        return Err(Unavailable::NoLeader);
+                    }
+                }
+                let ended = |_closed| Unavailable::Stopped("Raft ended".to_owned());
+                metrics.changed().await.map_err(ended)?;
+            }
+        };
+        let waited = tokio::time::timeout(CATCH_UP, waiting).await;
+        waited
+            .unwrap_or(Err(Unavailable::Deadline))
+            .map_err(MemberError::Unavailable)
     }
 
     /// Makes a learner vote.

@@ -129,6 +129,13 @@ impl Node {
             owner,
         } = store;
         let raft_id = owner.identity().raft_id;
+        let known = reader.at(|view| view.membership().membership().get_node(&raft_id).cloned())?;
+        if let Some(known) = known.filter(|known| known.name != member.name) {
+            return Err(StartError::Options(format!(
+                "this data directory is node {}'s, the configuration is node {}'s",
+                known.name, member.name
+            )));
+        }
         let config = raft_config(&options)?;
         let peers = Peers::new(connector);
         let whoami = whoami(&owner, &member);
@@ -348,7 +355,9 @@ fn raft_config(options: &Options) -> Result<openraft::Config, StartError> {
         max_in_snapshot_log_to_keep: options.log_kept,
         install_snapshot_timeout: 600_000,
         enable_pre_vote: Some(true),
-        allow_log_reversion: Some(false),
+        // A follower that lost its log refuses to start where it can see that (`store`). One that was put back to
+        // an older copy as a whole cannot; ending the leader for it would only end the next leader too.
+        allow_log_reversion: Some(true),
         // A leader that starts again asks to be elected. The state is written behind the log: restored to its
         // office it would answer from a state that lags behind what it had acknowledged.
         enable_leader_restore: Some(false),

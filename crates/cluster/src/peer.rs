@@ -80,6 +80,24 @@ impl PeerDoor {
         Ok(())
     }
 
+    /// As `admit`, and from a member as this node knows them. Raft's own messages are not held to that: a member
+    /// that was away may hear of a new one first by its messages. Commands and reads go to the leader, who knows.
+    fn admit_member(
+        &self,
+        identity: Option<&PeerIdentity>,
+        sender: Option<&peer::Sender>,
+    ) -> Result<(), Status> {
+        self.admit(identity, sender)?;
+        let status = self.node.status();
+        let known = sender.and_then(|sender| Some((status.member(sender.raft_id)?, sender)));
+        match known {
+            Some((member, sender)) if member.name == sender.node => Ok(()),
+            Some(_) | None => Err(Status::permission_denied(
+                "the sender is not a member of this cluster",
+            )),
+        }
+    }
+
     /// The certificate names the node that the message names.
     fn identify<'s>(
         &self,
@@ -233,7 +251,7 @@ impl Peer for PeerDoor {
     ) -> Result<Response<peer::ForwardResponse>, Status> {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
-        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        self.admit_member(identity.as_ref(), message.sender.as_ref())?;
         let command: Command = minicbor::decode(&message.command).map_err(malformed)?;
         let urgency = if message.urgent {
             Urgency::Urgent
@@ -258,7 +276,7 @@ impl Peer for PeerDoor {
     ) -> Result<Response<peer::ReadIndexResponse>, Status> {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
-        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        self.admit_member(identity.as_ref(), message.sender.as_ref())?;
         let index = self
             .node
             .read_index_here()
@@ -274,6 +292,12 @@ impl Peer for PeerDoor {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
         let sender = self.identify(identity.as_ref(), message.sender.as_ref())?;
+        if !sender.cluster_id.is_empty() && sender.cluster_id != self.node.cluster_id() {
+            return Err(Status::failed_precondition(format!(
+                "cluster {:?} is not the cluster of this node",
+                sender.cluster_id
+            )));
+        }
         let member = Member {
             name: sender.node.clone(),
             peer: message.peer_addr,

@@ -1,9 +1,10 @@
 //! From a listening socket to verified connections.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +25,11 @@ use crate::tls::{Tls, not_after};
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Connections that wait to be served.
 const WAITING: usize = 1_024;
+/// Handshakes under way, and those of one address among them: who only begins them keeps few out.
+const HANDSHAKES: usize = 512;
+const HANDSHAKES_OF_ONE: usize = 384;
+/// Places of a port that agents' connections never take: operators and nodes come in when those are full.
+const RESERVED_MAX: usize = 256;
 /// The pause after a failed accept: out of file descriptors, it would spin.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -45,7 +51,8 @@ pub struct Connection {
     _counted: Counted,
 }
 
-/// Takes connections until the stream is dropped. Above `most` at once, further ones are closed unread.
+/// Takes connections until the stream is dropped. Above `most` at once, further ones are closed: agents' first,
+/// a part of the places is kept from them.
 pub fn incoming(
     listener: TcpListener,
     port: Port,
@@ -54,7 +61,7 @@ pub fn incoming(
     most: usize,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let places = Arc::new(Semaphore::new(most));
+    let door = Arc::new(Places::new(most));
     tokio::spawn(async move {
         loop {
             let accepted = tokio::select! {
@@ -69,37 +76,120 @@ pub fn incoming(
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            let failed = |why| {
                 metrics
                     .handshake_failures_total
-                    .with_label_values(&[port.word(), "full"])
-                    .inc();
+                    .with_label_values(&[port.word(), why])
+                    .inc()
+            };
+            let Some(shaking) = door.begin(address.ip()) else {
+                failed("full");
                 continue;
             };
-            let (sender, tls, metrics) = (sender.clone(), Arc::clone(&tls), metrics.clone());
+            let (sender, tls, metrics, door) = (
+                sender.clone(),
+                Arc::clone(&tls),
+                metrics.clone(),
+                Arc::clone(&door),
+            );
             tokio::spawn(async move {
-                let shaking = shake(tcp, address.ip(), &tls, place, port, &metrics);
-                match tokio::time::timeout(HANDSHAKE, shaking).await {
-                    // The server has gone where this fails, and the connection with it.
-                    Ok(Ok(connection)) => drop(sender.send(Ok(connection)).await),
+                let failed = |why| {
+                    metrics
+                        .handshake_failures_total
+                        .with_label_values(&[port.word(), why])
+                        .inc()
+                };
+                let shaken = tokio::time::timeout(HANDSHAKE, shake(tcp, address.ip(), &tls)).await;
+                drop(shaking);
+                match shaken {
+                    Ok(Ok((stream, caller))) => match door.place(&caller) {
+                        // The server has gone where this fails, and the connection with it.
+                        Some(place) => {
+                            let counted = Counted::one(&metrics, port);
+                            let connection = Connection {
+                                stream,
+                                caller,
+                                _place: place,
+                                _counted: counted,
+                            };
+                            drop(sender.send(Ok(connection)).await);
+                        }
+                        None => failed("full"),
+                    },
                     Ok(Err(error)) => {
                         tracing::debug!(%error, peer = %address, "no handshake");
-                        metrics
-                            .handshake_failures_total
-                            .with_label_values(&[port.word(), "tls"])
-                            .inc();
+                        failed("tls");
                     }
-                    Err(_elapsed) => {
-                        metrics
-                            .handshake_failures_total
-                            .with_label_values(&[port.word(), "timeout"])
-                            .inc();
-                    }
+                    Err(_elapsed) => failed("timeout"),
                 }
             });
         }
     });
     ReceiverStream::new(receiver)
+}
+
+/// The places of a port.
+struct Places {
+    handshakes: Mutex<BTreeMap<IpAddr, usize>>,
+    agents: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+}
+
+/// A handshake under way.
+struct Shaking {
+    places: Arc<Places>,
+    address: IpAddr,
+}
+
+impl Places {
+    fn new(most: usize) -> Self {
+        let reserved = (most / 4).clamp(1, RESERVED_MAX);
+        Self {
+            handshakes: Mutex::default(),
+            agents: Arc::new(Semaphore::new(most.saturating_sub(reserved))),
+            others: Arc::new(Semaphore::new(reserved)),
+        }
+    }
+
+    fn begin(self: &Arc<Self>, address: IpAddr) -> Option<Shaking> {
+        let mut under_way = self.handshakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = under_way.values().sum();
+        let own = under_way.get(&address).copied().unwrap_or(0);
+        if all >= HANDSHAKES || own >= HANDSHAKES_OF_ONE {
+            return None;
+        }
+        under_way.insert(address, own.saturating_add(1));
+        Some(Shaking {
+            places: Arc::clone(self),
+            address,
+        })
+    }
+
+    /// A place for a connection of this kind; none where those are taken.
+    fn place(&self, caller: &Caller) -> Option<OwnedSemaphorePermit> {
+        let kind = if caller.is_agent() {
+            &self.agents
+        } else {
+            &self.others
+        };
+        Arc::clone(kind).try_acquire_owned().ok()
+    }
+}
+
+impl Drop for Shaking {
+    fn drop(&mut self) {
+        let mut under_way = self
+            .places
+            .handshakes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = under_way.get_mut(&self.address) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                under_way.remove(&self.address);
+            }
+        }
+    }
 }
 
 /// Parts agents' connections from everyone else's: each kind is served by threads of its own.
@@ -136,10 +226,7 @@ async fn shake(
     tcp: TcpStream,
     address: IpAddr,
     tls: &Tls,
-    place: OwnedSemaphorePermit,
-    port: Port,
-    metrics: &Metrics,
-) -> io::Result<Connection> {
+) -> io::Result<(TlsStream<TcpStream>, Arc<Caller>)> {
     tcp.set_nodelay(true)?;
     let stream = TlsAcceptor::from(tls.server()).accept(tcp).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
@@ -155,12 +242,7 @@ async fn shake(
         address,
         not_after,
     });
-    Ok(Connection {
-        stream,
-        caller,
-        _place: place,
-        _counted: Counted::one(metrics, port),
-    })
+    Ok((stream, caller))
 }
 
 /// One open connection in the metric, for as long as it lives.

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tonic::body::Body;
@@ -20,6 +20,9 @@ use crate::roles::Rpc;
 
 /// Agents' paths: theirs alone are counted against the room.
 const AGENTS: &str = "/shackle.v1.";
+
+/// The longest that a call takes from its headers to its answer, its message included. Streams answer at once.
+const CALL_MAX: Duration = Duration::from_secs(30);
 
 /// Puts `Outer` around the services of the clients' port.
 #[derive(Debug, Clone)]
@@ -82,7 +85,17 @@ where
         let begun = Instant::now();
         let answering = self.inner.call(request);
         Box::pin(async move {
-            let mut response = answering.await?;
+            // A call whose message does not come to its end holds a place for so long and no longer.
+            let mut response = match tokio::time::timeout(CALL_MAX, answering).await {
+                Ok(answered) => answered?,
+                Err(_elapsed) => {
+                    let failure = Failure::new(
+                        Code::DaemonUnavailable,
+                        "the call did not come to its end in time",
+                    );
+                    failure.to_status().into_http()
+                }
+            };
             drop(place);
             let status = Status::from_header_map(response.headers());
             if let Some(status) = &status

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cluster::{Node, PeerIdentity, Rejoined, Setup, SystemClock, SystemEntropy};
 use machine::command::Principal;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,7 +29,7 @@ use crate::accept::{self, Caller, Connection, incoming};
 use crate::call_threads::CallThreads;
 use crate::config::{Config, ConfigError};
 use crate::door::Door;
-use crate::http::{Probes, router};
+use crate::http::{Few, Probes, router};
 use crate::identity::Identity;
 use crate::layer::OuterLayer;
 use crate::metrics::{Metrics, Port};
@@ -134,6 +135,7 @@ impl Running {
     /// A file, a port or the data directory cannot be used.
     pub async fn start(config: Config) -> Result<Self, RunError> {
         log::init(&config.log).map_err(RunError::Log)?;
+        raise_file_limit();
         let metrics = Metrics::new().map_err(|error| RunError::Internal(error.to_string()))?;
         let tls = Arc::new(Tls::load(&config.tls, config.node.id)?);
         // The store first: it makes the directory, and knows by what is in it whether it is new.
@@ -155,7 +157,7 @@ impl Running {
             store,
             options: config.raft_options(),
             connector: Arc::new(TlsConnector(Arc::clone(&tls))),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(SystemClock::default()),
             entropy: Arc::new(SystemEntropy),
             signer: signing_key::signer(&seed),
         })
@@ -333,7 +335,7 @@ impl Running {
         };
         // Probes are answered to the end: a node that drains says so.
         self.chores.spawn(async move {
-            if let Err(error) = axum::serve(listener, router(probes)).await {
+            if let Err(error) = axum::serve(Few::of(listener), router(probes)).await {
                 tracing::error!(%error, "the HTTP port has ended");
             }
         });
@@ -407,6 +409,22 @@ fn peers_only(mut request: Request<()>) -> Result<Request<()>, Status> {
     let identity = PeerIdentity(id.to_string());
     request.extensions_mut().insert(identity);
     Ok(request)
+}
+
+/// A connection is a file: as many as the system lets this process have, not the few it gives every process.
+fn raise_file_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current < maximum
+        && let Err(error) = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: maximum,
+                maximum,
+            },
+        )
+    {
+        tracing::warn!(%error, ?current, "the limit of open files stays as it is");
+    }
 }
 
 async fn bind(key: &str, address: SocketAddr) -> Result<TcpListener, RunError> {

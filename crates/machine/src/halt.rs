@@ -56,7 +56,15 @@ pub(crate) fn engage<R: Rows>(turn: &mut Turn<'_, '_, R>, engage: &Engage) -> Re
         Admitted::No(refusal) => return Ok(refusal),
     }
     if let Some(earlier) = replay::recall(turn, &requester, &engage.request)? {
-        return Ok(earlier);
+        // What was engaged then and is released since is not said to be engaged.
+        let stands = turn.rows.halt(&engage.scope)?.is_some_and(|halt| halt.engaged);
+        return Ok(match earlier {
+            Reply::Halt(_) if !stands => Reply::Refused(Refusal::Precondition(format!(
+                "{} was engaged with this request and released since: engage it again with a new request_id",
+                engage.scope
+            ))),
+            earlier => earlier,
+        });
     }
     turn.cluster.halt_epoch = turn.cluster.halt_epoch.saturating_add(1);
     let epoch = turn.cluster.halt_epoch;
