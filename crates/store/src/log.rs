@@ -90,23 +90,25 @@ impl LogStore {
             Some(first) => first,
             None => begin,
         };
-        let of_snapshot = home.snapshot().and_then(|snapshot| snapshot.info().applied);
-        let durable = [&last, &purged, &of_snapshot]
-            .into_iter()
-            .flatten()
-            .map(|id| id.index)
-            .max()
-            .unwrap_or(0);
-        let applied = live.progress().borrow().applied_index;
-        if applied > durable {
-            return Err(StoreError::Damaged(format!(
-                "the state has applied entry {applied}, but the log ends at {durable}: synced entries are missing"
-            )));
-        }
-        if vote.is_none() && (last.is_some() || applied > 0) {
-            return Err(StoreError::Damaged(
-                "the vote is missing beside a log: it could be given twice".to_owned(),
-            ));
+        // Of a member, the log is never behind the state, and a vote comes before both.
+        if !home.identity().cluster_id.is_empty() {
+            let of_snapshot = home.snapshot().and_then(|snapshot| snapshot.info().applied);
+            let durable = [&last, &purged, &of_snapshot]
+                .into_iter()
+                .flatten()
+                .map(|id| id.index)
+                .max();
+            let applied = live.progress().borrow().applied_index;
+            if applied > durable.unwrap_or(0) {
+                return Err(StoreError::Damaged(format!(
+                    "the state has applied entry {applied}, but the log ends at {durable:?}: synced entries are missing"
+                )));
+            }
+            if vote.is_none() && last.is_some() {
+                return Err(StoreError::Damaged(
+                    "the vote is missing beside a log: it could be given twice".to_owned(),
+                ));
+            }
         }
         Ok(Self(Arc::new(Log {
             writer,
