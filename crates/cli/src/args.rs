@@ -7,7 +7,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Decides, before it runs, whether an AI agent's tool call may run.
 #[derive(Debug, Parser)]
-#[command(name = "haltgate", version, arg_required_else_help = true)]
+#[command(
+    name = "haltgate",
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 done or allowed, 1 refused, denied or failed, 2 usage, 3 needs a human, 4 unavailable."
+)]
 pub struct Cli {
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
@@ -45,7 +50,7 @@ pub enum Command {
     /// Makes and shows certificates, for development and small installations.
     #[command(subcommand)]
     Pki(Pki),
-    /// Asks once whether a call may run.
+    /// Asks once whether a call may run. An allowed call is not settled: its hold is charged when it expires.
     Call(Call),
     /// Sessions of agents.
     #[command(subcommand)]
@@ -71,7 +76,7 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
 }
 
-/// Which cluster, and as whom.
+// Which cluster, and as whom. No doc comment: clap would show it as the help of every command.
 #[derive(Debug, Clone, Args)]
 pub struct Remote {
     /// Addresses of nodes, separated by commas.

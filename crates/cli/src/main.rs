@@ -60,7 +60,9 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Conformance(Conformance::Run { file }) => command::conformance::run(&file),
         Command::Bench(args) => command::bench::run(args, output).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "haltgate", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "haltgate", &mut script);
+            print::outln!("{}", String::from_utf8_lossy(&script).trim_end());
             Ok(())
         }
     }

@@ -4,17 +4,32 @@ use serde_json::Value;
 
 use crate::args::Output;
 
+/// Prints a line on standard output; ends quietly where nobody reads on.
+macro_rules! outln {
+    ($($words:tt)*) => { $crate::print::out(format_args!($($words)*)) };
+}
+pub(crate) use outln;
+
+/// Writes what `outln!` says. A reader that has seen enough (`head`) is no failure.
+pub fn out(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
 /// Prints one object: `name: value` lines, or one JSON line.
 pub fn object(output: Output, value: &Value) {
     match output {
-        Output::Json => println!("{value}"),
+        Output::Json => crate::print::outln!("{value}"),
         Output::Table => {
             let Some(fields) = value.as_object() else {
-                return println!("{}", cell(value));
+                return crate::print::outln!("{}", cell(value));
             };
             let width = fields.keys().map(String::len).max().unwrap_or(0);
             for (name, value) in fields {
-                println!("{name:width$}  {}", cell(value));
+                crate::print::outln!("{name:width$}  {}", cell(value));
             }
         }
     }
@@ -23,7 +38,7 @@ pub fn object(output: Output, value: &Value) {
 /// Prints a list of objects: a table of their fields, or one JSON array.
 pub fn list(output: Output, rows: &[Value], columns: &[&str]) {
     match output {
-        Output::Json => println!("{}", Value::from(rows.to_vec())),
+        Output::Json => crate::print::outln!("{}", Value::from(rows.to_vec())),
         Output::Table => {
             let texts: Vec<Vec<String>> = rows
                 .iter()
@@ -58,7 +73,7 @@ fn line(cells: impl Iterator<Item = String>, widths: &[usize]) {
         .zip(widths)
         .map(|(cell, width)| format!("{cell:width$}"))
         .collect();
-    println!("{}", cells.join("  ").trim_end());
+    crate::print::outln!("{}", cells.join("  ").trim_end());
 }
 
 fn cell(value: &Value) -> String {

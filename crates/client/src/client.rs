@@ -16,11 +16,16 @@ use crate::pool::Pool;
 /// quickly, and asks again.
 const DEADLINE: Duration = Duration::from_millis(250);
 
+/// How much longer than a call everything else may take.
+const PATIENT: u32 = 10;
+
 /// An agent's connection to a cluster.
 #[derive(Debug)]
 pub struct Client {
     pool: Pool,
     deadline: Duration,
+    /// The time of everything that no tool call waits for.
+    patience: Duration,
 }
 
 /// Who registers; it must agree with the certificate.
@@ -42,13 +47,29 @@ impl Client {
         Ok(Self {
             pool: Pool::open(endpoints, credentials)?,
             deadline: DEADLINE,
+            patience: DEADLINE * PATIENT,
         })
     }
 
-    /// Sets the time that one call may take, all its attempts together. The default is 250 ms.
+    /// Sets the time that one call may take, all its attempts together. The default is 250 ms; registrations,
+    /// reports and the like may take ten times that.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+        Self {
+            deadline,
+            patience: deadline.saturating_mul(PATIENT),
+            ..self
+        }
+    }
+
+    /// Sets one time for whatever is asked.
+    #[must_use]
+    pub fn within(self, time: Duration) -> Self {
+        Self {
+            deadline: time,
+            patience: time,
+            ..self
+        }
     }
 
     /// Opens a session whose calls are guarded.
@@ -79,7 +100,7 @@ impl Client {
         };
         let register =
             |channel, request| async move { ShackleDaemonClient::new(channel).register(request).await };
-        self.pool.call(&request, self.deadline * 10, register).await
+        self.pool.call(&request, self.patience, register).await
     }
 
     /// Asks whether a call may run. The request id makes every attempt the same question.
@@ -102,7 +123,7 @@ impl Client {
     pub async fn post_exec(&self, report: &sp::PostExecNotification) -> Result<(), Status> {
         let post_exec =
             |channel, request| async move { ShackleDaemonClient::new(channel).post_exec(request).await };
-        self.pool.call(report, self.deadline * 10, post_exec).await
+        self.pool.call(report, self.patience, post_exec).await
     }
 
     /// Says that the agent is alive; answers whether it is halted.
@@ -112,7 +133,7 @@ impl Client {
     pub async fn heartbeat(&self, heartbeat: &sp::Heartbeat) -> Result<sp::HeartbeatAck, Status> {
         let beat =
             |channel, request| async move { ShackleDaemonClient::new(channel).heartbeat(request).await };
-        self.pool.call(heartbeat, self.deadline * 10, beat).await
+        self.pool.call(heartbeat, self.patience, beat).await
     }
 
     /// Reads a session's state.
@@ -127,7 +148,7 @@ impl Client {
         let read = |channel, request| async move {
             ShackleDaemonClient::new(channel).get_session_state(request).await
         };
-        self.pool.call(&request, self.deadline * 10, read).await
+        self.pool.call(&request, self.patience, read).await
     }
 
     /// Ends a session: what it holds is settled by its guard's policy.
@@ -141,6 +162,6 @@ impl Client {
         };
         let end =
             |channel, request| async move { ShackleDaemonClient::new(channel).end_session(request).await };
-        self.pool.call(&request, self.deadline * 10, end).await
+        self.pool.call(&request, self.patience, end).await
     }
 }

@@ -1,10 +1,13 @@
 //! A tool call that runs only when it may.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use decision::NanoUsd;
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use wire::proto::shackle::v1 as sp;
 
 use crate::client::Client;
@@ -13,12 +16,34 @@ use crate::id::{nonce, request_id};
 /// The reason of a denial that no cluster gave: none could be asked.
 pub const UNAVAILABLE: &str = "daemon_unavailable";
 
-/// A session whose calls ask first.
+/// A heartbeat that often keeps a session from going stale while its agent thinks (SP/1.0 §4.5).
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// A session whose calls ask first. It sends heartbeats as long as it lives.
 #[derive(Debug)]
 pub struct Guarded {
-    client: Client,
+    client: Arc<Client>,
     session: String,
     calls: AtomicU64,
+    beating: JoinHandle<()>,
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.beating.abort();
+    }
+}
+
+async fn beat(client: Arc<Client>, session: String) {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        let heartbeat = sp::Heartbeat {
+            session_id: session.clone(),
+            ..sp::Heartbeat::default()
+        };
+        // One that is lost is followed by the next: three in a row make a session stale.
+        let _lost = client.heartbeat(&heartbeat).await;
+    }
 }
 
 /// One tool call, as it is asked for.
@@ -98,10 +123,13 @@ impl<T> Done<T> {
 
 impl Guarded {
     pub(crate) fn new(client: Client, session: String) -> Self {
+        let client = Arc::new(client);
+        let beating = tokio::spawn(beat(Arc::clone(&client), session.clone()));
         Self {
             client,
             session,
             calls: AtomicU64::new(0),
+            beating,
         }
     }
 

@@ -37,4 +37,4 @@ mod tls;
 
 pub use config::{Config, ConfigError};
 pub use guard_section::GuardSection;
-pub use run::{Addresses, RunError, Running, run};
+pub use run::{Addresses, RunError, Running, check, run};

@@ -128,6 +128,16 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Says whether a node could start with these settings, as far as files tell.
+///
+/// # Errors
+/// Certificates that are missing or do not fit, or a level that is none.
+pub fn check(config: &Config) -> Result<(), RunError> {
+    log::init(&config.log).map_err(RunError::Log)?;
+    Tls::load(&config.tls, config.node.id)?;
+    Ok(())
+}
+
 impl Running {
     /// Starts a node; it listens when this returns, and joins or forms its cluster afterwards.
     ///
@@ -275,6 +285,11 @@ impl Running {
             .register_encoded_file_descriptor_set(wire::proto::DESCRIPTORS)
             .build_v1()
             .map_err(|error| RunError::Internal(error.to_string()))?;
+        // Tools of some age ask for the reflection's alpha.
+        let reflection_alpha = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(wire::proto::DESCRIPTORS)
+            .build_v1alpha()
+            .map_err(|error| RunError::Internal(error.to_string()))?;
         let (reporter, health) = tonic_health::server::health_reporter();
         let around = OuterLayer {
             metrics: door.metrics.clone(),
@@ -290,6 +305,7 @@ impl Running {
         };
         let routes = Routes::new(health)
             .add_service(reflection)
+            .add_service(reflection_alpha)
             .add_service(
                 ShackleDaemonServer::new(Guarding(Arc::clone(door))).max_decoding_message_size(largest),
             )

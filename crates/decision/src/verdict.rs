@@ -431,7 +431,7 @@ impl Reason {
             Reason::OrganizationQuotaExceeded => (
                 "organization_quota_exceeded",
                 D::OrganizationQuotaExceeded,
-                "The organization's account has too little left.",
+                "The organization's account has too little left, or there is none.",
             ),
             Reason::Timeout => (
                 "timeout",

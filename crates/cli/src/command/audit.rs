@@ -49,7 +49,7 @@ pub async fn run(command: Audit, output: Output) -> Result<(), Failed> {
         Audit::Checkpoint { remote } => {
             let answer = checkpoint(&Remote::open(&remote)?).await?;
             match output {
-                Output::Table => print!("{}", answer.note),
+                Output::Table => crate::print::outln!("{}", answer.note.trim_end()),
                 Output::Json => print::object(
                     output,
                     &json!({
@@ -93,8 +93,10 @@ async fn tail(remote: &Remote, from: Option<u64>, follow: bool, output: Output) 
         };
         let entry = wire::audit::entry(&message).map_err(|error| Failed::refused(error.to_string()))?;
         match output {
-            Output::Json => println!("{}", to_json(&Line::Entry(Box::new(EntryLine::from(&entry))))?),
-            Output::Table => println!(
+            Output::Json => {
+                crate::print::outln!("{}", to_json(&Line::Entry(Box::new(EntryLine::from(&entry))))?)
+            }
+            Output::Table => crate::print::outln!(
                 "{} {} {} {} {} {} {}",
                 entry.sequence,
                 entry.kind,

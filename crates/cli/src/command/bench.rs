@@ -21,6 +21,8 @@ const HEALTHY: u64 = 10_000;
 const OTHERS: u64 = 100;
 /// Room for the call numbers of one repeat: the jump limit leaves four on one server.
 const CALLS_OF_A_REPEAT: u64 = 250_000;
+/// How long the servers may take to load the pools.
+const POOLS_LOADED: Duration = Duration::from_secs(60);
 const TOOLS: [&str; 8] = [
     "web_search",
     "read_file",
@@ -237,12 +239,8 @@ struct Connection {
 
 impl Connection {
     async fn run(mut self, barrier: Arc<Barrier>, warmup: Duration, window: Duration) -> Measured {
-        // The connection is open before the clock starts: a session that is no one's is refused, not decided.
-        let open = sp::GetSessionStateRequest {
-            session_id: "ses-h-00000000".to_owned(),
-            allow_stale: true,
-        };
-        if let Err(status) = self.client.get_session_state(open).await {
+        // The connection is open, and the pools are loaded at this node, before the clock starts.
+        if let Err(status) = self.wait_for_the_pools().await {
             self.measured.error(&status);
         }
         barrier.wait().await;
@@ -276,6 +274,33 @@ impl Connection {
                 }
             }
         }
+    }
+}
+
+impl Connection {
+    async fn wait_for_the_pools(&mut self) -> Result<(), tonic::Status> {
+        let deadline = Instant::now() + POOLS_LOADED;
+        for last in [
+            "ses-h-00009999",
+            "ses-x-00000099",
+            "ses-t-00000099",
+            "ses-r-00000099",
+        ] {
+            loop {
+                let open = sp::GetSessionStateRequest {
+                    session_id: last.to_owned(),
+                    allow_stale: true,
+                };
+                match self.client.get_session_state(open).await {
+                    Ok(_state) => break,
+                    Err(status) if status.code() == tonic::Code::NotFound && Instant::now() < deadline => {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                    Err(status) => return Err(status),
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::remote::{credentials, dollars};
 
 pub async fn run(call: Call, output: Output) -> Result<(), Failed> {
     let client =
-        Client::open(&call.remote.endpoints, &credentials(&call.remote))?.deadline(call.remote.timeout);
+        Client::open(&call.remote.endpoints, &credentials(&call.remote))?.within(call.remote.timeout);
     let session = match (&call.session, &call.org, &call.agent) {
         (Some(session), _, _) => session.clone(),
         (None, Some(organization), Some(agent)) => {

@@ -26,10 +26,10 @@ pub fn run(path: &Path) -> Result<(), Failed> {
         .map_err(|error| Failed::usage(format!("{}: {error}", path.display())))?;
     let passed = outcomes.iter().filter(|outcome| outcome.passed()).count();
     for outcome in &outcomes {
-        println!("{outcome}");
+        crate::print::outln!("{outcome}");
     }
     let failed = outcomes.len().saturating_sub(passed);
-    println!("{passed} passed, {failed} failed");
+    crate::print::outln!("{passed} passed, {failed} failed");
     if failed == 0 && passed > 0 {
         Ok(())
     } else {

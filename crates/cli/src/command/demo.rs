@@ -437,9 +437,9 @@ fn usd(text: &str) -> Result<NanoUsd, Failed> {
 }
 
 fn chapter(title: &str) {
-    println!("\n== {title}");
+    crate::print::outln!("\n== {title}");
 }
 
 fn say(line: &str) {
-    println!("   {line}");
+    crate::print::outln!("   {line}");
 }

@@ -23,13 +23,20 @@ pub async fn run(args: Dev) -> Result<(), Failed> {
         )?;
     }
     let config = Config::load(&config).map_err(|error| Failed::usage(error.to_string()))?;
+    let made_for = config.listen.grpc.port();
+    if made_for != args.base_port {
+        return Err(Failed::usage(format!(
+            "{} was made for --base-port {made_for}: use that, or another directory",
+            args.dir.display()
+        )));
+    }
     let member = config.member();
-    println!("one node in {}:", args.dir.display());
-    println!("  agents and operators   {}", member.client);
-    println!("  metrics and probes     http://{}/metrics", member.http);
-    println!("  who you are, to try    . {}", args.dir.join("env").display());
-    println!("  then                   haltgate budget set org/acme 5.00");
-    println!(
+    crate::print::outln!("one node in {}:", args.dir.display());
+    crate::print::outln!("  agents and operators   {}", member.client);
+    crate::print::outln!("  metrics and probes     http://{}/metrics", member.http);
+    crate::print::outln!("  who you are, to try    . {}", args.dir.join("env").display());
+    crate::print::outln!("  then                   haltgate budget set org/acme 5.00");
+    crate::print::outln!(
         "  an agent's certificate {}",
         args.dir.join("clients/agent.crt").display()
     );

@@ -104,7 +104,7 @@ fn report(
         (false, false) => "released, but not every node has confirmed",
     };
     match output {
-        Output::Json => println!(
+        Output::Json => crate::print::outln!(
             "{}",
             json!({
                 "scope": scope, "engaged": engaged, "log_index": log_index, "halt_epoch": epoch,
@@ -116,14 +116,14 @@ fn report(
             })
         ),
         Output::Table => {
-            println!("{scope}: {words} (log index {log_index}, halt epoch {epoch})");
+            crate::print::outln!("{scope}: {words} (log index {log_index}, halt epoch {epoch})");
             for node in nodes {
                 let says = match (node.reachable, confirmed(node)) {
                     (true, true) => "confirmed",
                     (true, false) => "has not applied it yet",
                     (false, _) => "does not answer",
                 };
-                println!("  node {}: {says}", node.node_id);
+                crate::print::outln!("  node {}: {says}", node.node_id);
             }
         }
     }

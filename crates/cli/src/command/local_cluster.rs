@@ -62,15 +62,15 @@ pub fn run(args: &LocalCluster, output: Output) -> Result<(), Failed> {
     let ports = ports.ok_or_else(|| Failed::usage("--base-port is too high for that many nodes"))?;
     let layout = write(&args.dir, &ports, "")?;
     match output {
-        Output::Json => println!("{}", layout.to_json()),
+        Output::Json => crate::print::outln!("{}", layout.to_json()),
         Output::Table => {
             for node in &layout.nodes {
-                println!("haltgate server --config {} &", node.config.display());
+                crate::print::outln!("haltgate server --config {} &", node.config.display());
             }
             if let Some(first) = layout.nodes.first() {
-                println!("haltgate init --config {}", first.config.display());
+                crate::print::outln!("haltgate init --config {}", first.config.display());
             }
-            println!(
+            crate::print::outln!(
                 ". {}    # who you are: a cluster-wide admin",
                 args.dir.join("env").display()
             );

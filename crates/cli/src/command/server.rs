@@ -13,7 +13,8 @@ pub async fn run(args: Server) -> Result<(), Failed> {
             .map_err(|error| Failed::usage(error.to_string()))?;
     }
     if args.check {
-        println!("{}: valid", args.config.display());
+        daemon::check(&config).map_err(|error| Failed::usage(error.to_string()))?;
+        crate::print::outln!("{}: valid", args.config.display());
         return Ok(());
     }
     daemon::run(config)
