@@ -74,16 +74,21 @@ fn a_data_directory_is_used_by_one_process_and_by_its_own_node() {
     let mut other = Cluster::form(1, "");
     other.fund("org/globex", "1.00");
     other.kill(0);
-    cluster.kill(2);
-    let (own, foreign) = (cluster.dir().join("data-3"), other.dir().join("data-1"));
+    cluster.kill(0);
+    let (own, foreign) = (cluster.dir().join("data-1"), other.dir().join("data-1"));
     std::fs::remove_dir_all(&own).expect("its data");
     std::fs::rename(foreign, &own).expect("another's data");
-    cluster.start(2);
-    let status = cluster.wait_for("its status", || cluster.status(2, false));
-    assert_ne!(
-        status["cluster_id"],
-        cluster.status(0, false).expect("a status")["cluster_id"]
-    );
+    cluster.start(0);
+    let status = cluster.wait_for("its status", || cluster.status(0, false));
+    let others = cluster.wait_for("the others' status", || cluster.status(1, false));
+    assert_ne!(status["cluster_id"], others["cluster_id"]);
+    cluster.wait_for("a leader of the other two", || {
+        (1..3).find(|node| {
+            cluster
+                .status(*node, false)
+                .is_some_and(|status| status["role"] == "leader")
+        })
+    });
     let shown = cluster.json("admin", &["budget", "show", "org/acme"]);
     assert_eq!(
         shown["limit"], "5.00",

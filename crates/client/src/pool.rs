@@ -79,6 +79,8 @@ impl Pool {
     {
         let deadline = Instant::now() + within;
         let mut backoff = BACKOFF_FIRST;
+        // What a node said is worth more than that another could not be reached.
+        let mut told: Option<Status> = None;
         loop {
             let asked = self.current.load(Ordering::Relaxed);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -97,8 +99,18 @@ impl Pool {
                 Err(_elapsed) => Status::unavailable("no answer in time"),
             };
             self.turn_from(asked, &status);
+            let status = match error_detail(&status) {
+                Some(_) => {
+                    told = Some(status.clone());
+                    status
+                }
+                None => Status::new(
+                    status.code(),
+                    format!("{}: {}", self.node(asked).0, status.message()),
+                ),
+            };
             if Instant::now() + backoff >= deadline {
-                return Err(status);
+                return Err(told.unwrap_or(status));
             }
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(BACKOFF_LAST);

@@ -157,7 +157,12 @@ pub async fn export(remote: &Remote, to: &Path) -> Result<u64, Failed> {
         match item.item {
             Some(Item::Entry(message)) => {
                 let entry = wire::audit::entry(&message).map_err(malformed)?;
-                entries = entries.max(entry.sequence);
+                if entry.sequence != entries.saturating_add(1) {
+                    return Err(Failed::refused(
+                        "this certificate sees the entries of its organization only: the whole chain is a cluster auditor's",
+                    ));
+                }
+                entries = entry.sequence;
                 write(&Line::Entry(Box::new(EntryLine::from(&entry))))?;
             }
             Some(Item::Seal(message)) => {
