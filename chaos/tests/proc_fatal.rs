@@ -89,7 +89,8 @@ fn a_data_directory_is_used_by_one_process_and_by_its_own_node() {
                 .is_some_and(|status| status["role"] == "leader")
         })
     });
-    let shown = cluster.json("admin", &["budget", "show", "org/acme"]);
+    let shown = cluster.cli_of(1, "admin", &["budget", "show", "org/acme", "--output", "json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
     assert_eq!(
         shown["limit"], "5.00",
         "the cluster of the other two is unchanged"
