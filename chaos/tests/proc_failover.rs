@@ -57,11 +57,11 @@ async fn all_nodes_are_killed_at_once_under_load() {
     all_holds(&cluster, &asked);
 }
 
-/// Waits until the load is one: two hundred more entries.
+/// Waits until the load is one: three hundred more entries.
 fn some_verdicts(cluster: &Cluster) {
     let head = || cluster.status(0, false)?["head_sequence"].as_u64();
     let before = cluster.wait_for("a head", head);
-    cluster.wait_for("some verdicts", || (head()? > before + 200).then_some(()));
+    cluster.wait_for("some verdicts", || (head()? > before + 300).then_some(()));
 }
 
 fn all_holds(cluster: &Cluster, asked: &[chaos::load::Asked]) {

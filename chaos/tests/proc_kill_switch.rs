@@ -53,6 +53,11 @@ async fn nothing_is_allowed_after_the_kill_switch_answered() {
     cluster.wait_for("the wiped node votes again", || votes(&cluster, wiped));
     still_refused(&cluster).await;
 
+    // It was asked all the while, and is still: a hundred refusals more.
+    let head = || cluster.status(wiped, false)?["head_sequence"].as_u64();
+    let before = cluster.wait_for("a head", head);
+    cluster.wait_for("more refusals", || (head()? > before + 150).then_some(()));
+
     let asked = load.stop().await;
     let late = allowed_after(&asked, from);
     assert!(
