@@ -324,6 +324,17 @@ impl Cluster {
         crate::record::read(&file)
     }
 
+    /// The chains of all running nodes once these are equal, as far as they were then: entries that a node writes by
+    /// itself afterwards (seals wait for no caller) are not part of it.
+    pub fn even_chains(&self) -> Vec<Vec<Line>> {
+        let even = self.wait_even()["head_sequence"].as_u64().expect("a sequence");
+        let upto = |line: &Line| line["sequence"].as_u64().is_some_and(|sequence| sequence <= even);
+        (0..self.len())
+            .filter(|node| self.runs(*node))
+            .map(|node| self.chain(node).into_iter().filter(upto).collect())
+            .collect()
+    }
+
     pub fn client(&self, who: &str) -> Client {
         Client::open(&self.endpoints(), &self.credentials(who)).expect("a client")
     }

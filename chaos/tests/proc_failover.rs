@@ -65,8 +65,7 @@ fn some_verdicts(cluster: &Cluster) {
 }
 
 fn all_holds(cluster: &Cluster, asked: &[chaos::load::Asked]) {
-    cluster.wait_even();
-    let chains: Vec<_> = (0..3).map(|node| cluster.chain(node)).collect();
+    let chains = cluster.even_chains();
     checks::one_chain(&chains);
     let stood = checks::answers_stand(asked, &chains[0]);
     let repeated = checks::retries_agree(asked);

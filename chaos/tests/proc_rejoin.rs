@@ -46,8 +46,7 @@ async fn a_wiped_follower_comes_back_by_snapshot_and_serves() {
     cluster.start(wiped);
     cluster.wait_for("it applies again", || cluster.status(wiped, false));
     let asked = load.stop().await;
-    cluster.wait_even();
-    let chains: Vec<_> = (0..3).map(|node| cluster.chain(node)).collect();
+    let chains = cluster.even_chains();
     checks::one_chain(&chains);
     assert!(checks::answers_stand(&asked, &chains[wiped]) > 500);
 

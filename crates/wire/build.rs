@@ -11,9 +11,10 @@ const FILES: [&str; 5] = [
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Relative to the package, where cargo runs this: a target folder may serve more than one checkout.
+    let root = Path::new("../../proto");
     println!("cargo::rerun-if-changed={}", root.display());
-    let descriptors = protox::compile(FILES, [&root])?;
+    let descriptors = protox::compile(FILES, [root])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(
         out.join("descriptors.binpb"),

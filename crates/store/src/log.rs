@@ -37,7 +37,7 @@ struct Log {
     // Dropped in this order: the writer ends, the database closes, the directory is unlocked.
     writer: Writer,
     disk: Arc<dyn Disk>,
-    tail: Guarded<Tail>,
+    tail: Arc<Guarded<Tail>>,
     vote: Guarded<Option<Vote>>,
     committed: Guarded<Option<LogId>>,
     live: Arc<Live>,
@@ -112,7 +112,7 @@ impl LogStore {
         }
         Ok(Self(Arc::new(Log {
             writer,
-            tail: Guarded::new(Tail::new(purged, begin, last, tail_bytes)),
+            tail: Arc::new(Guarded::new(Tail::new(purged, begin, last, tail_bytes))),
             vote: Guarded::new(vote),
             committed: Guarded::new(committed),
             disk,
@@ -184,10 +184,11 @@ impl RaftLogStorage<Raft> for LogStore {
             .last()
             .map_or(0, |entry| entry.log_id.index.saturating_add(1));
         self.0.tail.lock().append(&entries)?;
-        let log = Arc::downgrade(&self.0);
+        // The tail alone: were the writer's thread the last to hold the log, nobody would wait for it to end.
+        let tail = Arc::clone(&self.0.tail);
         let done = move |result: Result<(), DiskError>| {
-            if let (Ok(()), Some(log)) = (&result, log.upgrade()) {
-                log.tail.lock().written(until);
+            if result.is_ok() {
+                tail.lock().written(until);
             }
             callback.io_completed(result.map_err(io::Error::from));
         };

@@ -130,7 +130,6 @@ impl Drop for Writer {
         if let Lane::Thread { queue, thread } = &mut self.lane {
             *queue = None;
             if let Some(thread) = thread.take()
-                && thread.thread().id() != thread::current().id()
                 && thread.join().is_err()
             {
                 tracing::error!("the log's writer panicked");
