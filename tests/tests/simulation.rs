@@ -262,6 +262,7 @@ async fn agent(mut asker: Asker) -> SimResult {
                 nonce: u64::from(asker.rng.next_u32()).max(1),
                 request: Some(request(&mut asker)?),
                 parent_guard: None,
+                approval: None,
             };
             let command = Command::PreExec(call);
             let answer = asker.ask(&command, TROUBLE).await;

@@ -172,12 +172,19 @@ pub enum Kind {
     /// Made by a test or a demonstration, never by a call.
     #[n(21)]
     Fixture,
-    // 32–47 are kept free for approvals.
+    /// The parameters of a held call were put before its approvers.
+    #[n(32)]
+    ApprovalShown,
+    #[n(33)]
+    ApprovalDecided,
+    #[n(34)]
+    ApprovalExpired,
+    // 35–47 are kept free for approvals.
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::Genesis,
         Self::Verdict,
         Self::Settlement,
@@ -199,6 +206,9 @@ impl Kind {
         Self::MembershipChanged,
         Self::Refused,
         Self::Fixture,
+        Self::ApprovalShown,
+        Self::ApprovalDecided,
+        Self::ApprovalExpired,
     ];
 
     /// Gives the number that is hashed (tag 101), stored and sent.
@@ -225,6 +235,9 @@ impl Kind {
             Self::MembershipChanged => 19,
             Self::Refused => 20,
             Self::Fixture => 21,
+            Self::ApprovalShown => 32,
+            Self::ApprovalDecided => 33,
+            Self::ApprovalExpired => 34,
         }
     }
 
@@ -252,6 +265,9 @@ impl Kind {
             Self::MembershipChanged => "membership_changed",
             Self::Refused => "refused",
             Self::Fixture => "fixture",
+            Self::ApprovalShown => "approval_shown",
+            Self::ApprovalDecided => "approval_decided",
+            Self::ApprovalExpired => "approval_expired",
         }
     }
 

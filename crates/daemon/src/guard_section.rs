@@ -99,14 +99,13 @@ impl GuardSection {
             deny_jitter_ratio: self.deny_jitter_ratio,
             hitl_mode: self.hitl_mode.number(),
             hitl_budget_threshold: self.hitl_budget_threshold,
-            parent_guard_id: String::new(),
             hold_ttl_seconds: self.hold_ttl_seconds,
             unsettled_policy: self.unsettled_policy.number(),
             trip_policy: self.trip_policy.number(),
             default_cost_usd: self.default_cost_usd,
             settle_at_least_hold: self.settle_at_least_hold,
             require_params: self.require_params,
-            version: 0,
+            ..proto::GuardConfig::default()
         })
     }
 }

@@ -73,7 +73,7 @@ fn count(door: &Door, event: &Event) {
     let metrics = &door.metrics;
     match event {
         // Counted where they are answered.
-        Event::Decided { .. } | Event::Replayed => {}
+        Event::Decided { .. } | Event::Replayed | Event::Approval(_) => {}
         Event::Settled => metrics.holds_settled_total.inc(),
         Event::HoldExpired => metrics.holds_expired_total.inc(),
         Event::Tripped { .. } => metrics.circuit_trips_total.inc(),

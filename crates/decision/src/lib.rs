@@ -29,7 +29,7 @@ pub use digest::Digest;
 pub use facts::{
     BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition,
 };
-pub use id::{AgentId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
+pub use id::{AgentId, ApprovalId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
 pub use money::{NanoUsd, PerBillion};
 pub use time::{DurationNs, Timestamp};
 pub use verdict::{DenyReason, HaltScope, Reason, Verdict};

@@ -3,6 +3,7 @@
 use audit::{ChainHead, Entry, Frontier, KeyChange, Kind, Linked, Seal, link};
 use decision::{DenyReason, Digest, Timestamp};
 
+use crate::approval;
 use crate::budget;
 use crate::command::{Batch, Command, Init, Members, Principal, RefusedAtEdge, RegisterKey};
 use crate::due;
@@ -127,6 +128,8 @@ impl<'w, 'b, R: Rows> Turn<'w, 'b, R> {
             Command::Members(members) => self.members(members),
             Command::Refused(refused) => self.refused_at_edge(refused),
             Command::Fixture(fixture) => fixture::load(self, fixture),
+            Command::AttachShown(shown) => approval::attach(self, shown),
+            Command::Decide(decide) => approval::decide(self, decide),
         }
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Path {
     own: Option<usize>,
     denied: Option<String>,
     pub organization_exceeded: bool,
+    /// What the call holds where it is allowed.
+    pub hold: NanoUsd,
 }
 
 impl Path {
@@ -37,6 +39,7 @@ impl Path {
             own: None,
             denied: None,
             organization_exceeded: false,
+            hold,
         };
         for id in [
             AccountId::Session(call.session.clone()),
@@ -125,13 +128,8 @@ fn fits(account: &Account, hold: NanoUsd) -> bool {
 }
 
 /// Takes an allowed call's hold from every account on its path.
-pub(crate) fn hold<R: Rows>(
-    turn: &mut Turn<'_, '_, R>,
-    path: &mut Path,
-    call: &PreExec,
-    guard: &Guard,
-    amount: NanoUsd,
-) {
+pub(crate) fn hold<R: Rows>(turn: &mut Turn<'_, '_, R>, path: &mut Path, call: &PreExec, guard: &Guard) {
+    let amount = path.hold;
     for (id, account) in &mut path.accounts {
         account.held = account.held.saturating_add(amount);
         turn.rows.put(Key::Account(id.clone()), Row::Account(*account));

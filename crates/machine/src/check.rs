@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use decision::{AgentId, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp};
+use decision::{AgentId, ApprovalId, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp};
 
+use crate::approval::Approval;
 use crate::pre_exec::nonce_place;
 use crate::scope::{AccountId, Scope};
 use crate::table::{
@@ -40,6 +41,14 @@ pub fn broken_in<R: Rows>(rows: &R) -> Result<Vec<String>, Fault> {
             Key::Request(Requester::Session(last), RequestId::above_all()),
         ),
         (
+            Key::Approval(ApprovalId::below_all()),
+            Key::Approval(ApprovalId::above_all()),
+        ),
+        (
+            Key::ApprovalOf(OrganizationId::below_all(), ApprovalId::below_all()),
+            Key::ApprovalOf(OrganizationId::above_all(), ApprovalId::above_all()),
+        ),
+        (
             Key::Due(Timestamp::ZERO, DueWork::first()),
             Key::Due(Timestamp::MAX, DueWork::first()),
         ),
@@ -66,6 +75,7 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
             (Key::Request(Requester::Session(id), request), Row::Request(recorded)) => {
                 check.request(id, request, recorded);
             }
+            (Key::Approval(id), Row::Approval(approval)) => check.approval(id, approval),
             (Key::Due(at, DueWork::HoldExpiry(id, number)), Row::Mark) => check.timer(*at, id, *number),
             (Key::Halt(Scope::Session(id)) | Key::Account(AccountId::Session(id)), _)
             | (Key::Nonces(id, _) | Key::SessionOf(_, _, id), _) => check.of_a_session(key, id),
@@ -97,6 +107,13 @@ impl Check<'_> {
         }
     }
 
+    fn find_approval(&self, id: &ApprovalId) -> Option<&Approval> {
+        match self.rows.get(&Key::Approval(id.clone())) {
+            Some(Row::Approval(approval)) => Some(approval),
+            _ => None,
+        }
+    }
+
     fn find_call(&self, id: &SessionId, number: u64) -> Option<&Call> {
         match self.rows.get(&Key::Call(id.clone(), number)) {
             Some(Row::Call(call)) => Some(call),
@@ -120,19 +137,26 @@ impl Check<'_> {
     }
 
     fn session(&mut self, id: &SessionId, session: &Session) {
-        let paused = session.status == SessionStatus::Paused;
-        self.fail(paused || session.waiting.is_none(), || {
-            format!("session {id}: a call waits, but the session is not paused")
+        let goes_on = matches!(session.status, SessionStatus::Paused | SessionStatus::Active);
+        self.fail(goes_on || session.waiting.is_empty(), || {
+            format!(
+                "session {id}: a call waits in a session that is {:?}",
+                session.status
+            )
         });
-        if let Some(waiting) = &session.waiting {
+        for waiting in &session.waiting {
+            let number = waiting.call_number;
             let waits = self
-                .find_call(id, waiting.call_number)
+                .find_call(id, number)
                 .is_some_and(|call| call.phase == Phase::Waiting);
             self.fail(waits, || {
-                format!(
-                    "session {id}: call {} should wait, and does not",
-                    waiting.call_number
-                )
+                format!("session {id}: call {number} should wait, and does not")
+            });
+            let asked = self.find_approval(&waiting.approval_id).is_some_and(|approval| {
+                !approval.status.is_over() && approval.session == *id && approval.call_number == number
+            });
+            self.fail(asked, || {
+                format!("session {id}: call {number} waits for an approval that is not open for it")
             });
         }
         let ended = session.status == SessionStatus::Terminated;
@@ -154,8 +178,8 @@ impl Check<'_> {
         };
         let waits = session
             .waiting
-            .as_ref()
-            .is_some_and(|waiting| waiting.call_number == number);
+            .iter()
+            .any(|waiting| waiting.call_number == number);
         let (beyond, going) = (number > session.highest_call, self.is_going(id));
         self.fail(waits == (call.phase == Phase::Waiting), || {
             format!("call {id}/{number}: it and its session disagree whether it waits")
@@ -178,6 +202,33 @@ impl Check<'_> {
         );
         self.fail(seen || !spends || going, || {
             format!("call {id}/{number}: its nonce {} is not spent", call.nonce)
+        });
+    }
+
+    /// What is not over waits in its session and has a timer; what is over shows nothing any more.
+    fn approval(&mut self, id: &ApprovalId, approval: &Approval) {
+        let waits = self
+            .find_session(&approval.session)
+            .is_some_and(|session| session.waiting.iter().any(|waiting| waiting.approval_id == *id));
+        let over = approval.status.is_over();
+        self.fail(waits != over, || {
+            format!(
+                "approval {id} is {:?}, and its session waits for it: {waits}",
+                approval.status
+            )
+        });
+        let due = Key::Due(approval.expires_at, DueWork::ApprovalExpiry(id.clone()));
+        let armed = self.rows.contains_key(&due);
+        self.fail(armed != over, || {
+            format!("approval {id}: its expiry is armed: {armed}")
+        });
+        self.fail(!over || approval.params.is_empty(), || {
+            format!("approval {id} is over and still holds parameters")
+        });
+        let index = Key::ApprovalOf(approval.organization.clone(), id.clone());
+        let indexed = self.rows.contains_key(&index);
+        self.fail(indexed, || {
+            format!("approval {id} is not in its organization's index")
         });
     }
 

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use audit::Seal;
-use decision::{AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp, ToolName};
+use decision::{
+    AgentId, ApprovalId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp, ToolName,
+};
 use minicbor::{Decode, Encode};
 
 use crate::guard::Guard;
@@ -85,6 +87,12 @@ pub enum Command {
     /// Loads sessions of the benchmark; only where `Init` allowed it.
     #[n(17)]
     Fixture(#[n(0)] Fixture),
+    /// Gives the parameters of a held call to its approvers.
+    #[n(18)]
+    AttachShown(#[n(0)] AttachShown),
+    /// A person's decision about a held call.
+    #[n(19)]
+    Decide(#[n(0)] Decide),
 }
 
 /// Who speaks: the identity that the ingress node read from the client's certificate.
@@ -197,6 +205,9 @@ pub struct PreExec {
     /// A guard the caller claims to run under; refused unless it lies on the session's path.
     #[n(9)]
     pub parent_guard: Option<String>,
+    /// The approval that this call follows.
+    #[n(10)]
+    pub approval: Option<ApprovalId>,
 }
 
 /// What the proposing node found in the parameters. They never enter the log themselves.
@@ -356,6 +367,87 @@ pub enum Act {
     Resume,
     #[n(3)]
     Terminate,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct AttachShown {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub approval: ApprovalId,
+    /// As the agent sent them. They leave the state with the decision, and the log with the next purge.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub params: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Decide {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub approval: ApprovalId,
+    #[n(2)]
+    pub ruling: Ruling,
+    /// Of what the approver was shown.
+    #[n(3)]
+    pub info_digest: Digest,
+    #[n(4)]
+    pub note: String,
+    #[n(5)]
+    pub request: Request,
+}
+
+impl Decide {
+    /// Digest of what was said, without who said it in which request.
+    pub fn said(&self) -> Digest {
+        Digest::of(&crate::table::bytes(&(&self.ruling, &self.info_digest)))
+    }
+}
+
+/// What a person decides about a held call.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Ruling {
+    #[n(0)]
+    Approve,
+    #[n(1)]
+    Reject,
+    /// Another call may run in its place.
+    #[n(2)]
+    Modify(#[n(0)] Successor),
+    #[n(3)]
+    Defer,
+    #[n(4)]
+    Escalate,
+}
+
+impl Ruling {
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Reject => "reject",
+            Self::Modify(_) => "modify",
+            Self::Defer => "defer",
+            Self::Escalate => "escalate",
+        }
+    }
+}
+
+/// The call that a person put in the place of a held one: same tool, other parameters.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Successor {
+    /// Suggested to the agent, not bound; 0 = the next free one.
+    #[n(0)]
+    pub call_number: u64,
+    /// 0 = drawn by the cluster.
+    #[n(1)]
+    pub nonce: u64,
+    #[n(2)]
+    pub digest: Digest,
+    #[cbor(n(3), with = "minicbor::bytes")]
+    pub params: Vec<u8>,
+    /// Suggested to the agent.
+    #[n(4)]
+    pub request: Option<RequestId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -4,6 +4,7 @@ use audit::Kind;
 use decision::{RequestId, SessionId, Timestamp};
 
 use crate::apply::Turn;
+use crate::approval;
 use crate::post_exec::{expire_hold, session_entry};
 use crate::reply::Reply;
 use crate::scope::{AccountId, Scope};
@@ -50,6 +51,14 @@ fn carry_out<R: Rows>(turn: &mut Turn<'_, '_, R>, work: DueWork, left: usize) ->
         DueWork::SessionIdle(id) => idle(turn, id, left),
         DueWork::SessionEnd(id) => settle_ended(turn, &id, left),
         DueWork::SessionRemoval(id) => remove(turn, id, left),
+        DueWork::ApprovalExpiry(id) => {
+            approval::expire(turn, &id)?;
+            Ok(1)
+        }
+        DueWork::ApprovalRemoval(id) => {
+            approval::remove(turn, id)?;
+            Ok(1)
+        }
         DueWork::RequestExpiry(by, request) => {
             turn.rows.delete(Key::Request(by, request));
             Ok(1)
@@ -98,6 +107,8 @@ fn idle<R: Rows>(turn: &mut Turn<'_, '_, R>, id: SessionId, left: usize) -> Resu
         // A pause keeps a session from going stale: a registration would lift it, and the agent could
         // make its own way out by keeping quiet.
         SessionStatus::Paused => now.plus(SESSION_IDLE),
+        // Neither does a call that waits for people.
+        SessionStatus::Active if !session.waiting.is_empty() => now.plus(SESSION_IDLE),
         SessionStatus::Active if now < stale_at => stale_at,
         SessionStatus::Active => {
             session.status = SessionStatus::Stale;

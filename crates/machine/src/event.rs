@@ -1,6 +1,6 @@
 //! What others may watch: pushed after the write that made it true.
 
-use decision::{Reason, SessionId, Verdict};
+use decision::{ApprovalId, Reason, SessionId, Verdict};
 
 use crate::scope::Scope;
 
@@ -28,6 +28,8 @@ pub enum Event {
         scope: Scope,
         epoch: u64,
     },
+    /// An approval was opened, shown, decided, or is over.
+    Approval(ApprovalId),
     SessionOpened,
     SessionClosed,
 }

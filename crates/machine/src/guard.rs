@@ -46,6 +46,11 @@ pub struct Guard {
     /// Whether a call must bring its parameters, not only their digest.
     #[n(15)]
     pub require_params: bool,
+    /// How long an approval stays open.
+    #[n(16)]
+    pub approval_ttl: DurationNs,
+    #[n(17)]
+    pub pause_scope: PauseScope,
 }
 
 /// Calls of one tool in one window (SP/1.0 layer 5).
@@ -66,6 +71,18 @@ pub enum BudgetScope {
     Agent,
     #[n(2)]
     Organization,
+}
+
+/// What waits while a person is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum PauseScope {
+    /// The whole session.
+    #[n(0)]
+    Session,
+    /// The one call.
+    #[n(1)]
+    Call,
 }
 
 /// What becomes of a hold that nobody settled.
@@ -112,6 +129,8 @@ impl Default for Guard {
             default_cost: NanoUsd::new(10_000_000),
             settle_at_least_hold: false,
             require_params: false,
+            approval_ttl: DurationNs::from_secs(300),
+            pause_scope: PauseScope::Session,
         }
     }
 }

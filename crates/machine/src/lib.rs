@@ -4,7 +4,7 @@
 //!            Batch{proposed, seed, commands}      Rows (RocksDB, a map, a test)
 //!                          │                        │ read, scan
 //!                          ▼                        ▼
-//!   apply ── one match ─► session · pre_exec · post_exec · budget · guard_put · halt · due
+//!   apply ── one match ─► session · pre_exec · approval · post_exec · budget · guard_put · halt · due
 //!                          │
 //!                          ▼
 //!        Applied{replies, entries, events} + changes of the rows, written as one
@@ -13,6 +13,7 @@
 //! Pure: no clock, no randomness, no I/O. The same log gives the same bytes on every replica.
 
 mod apply;
+pub mod approval;
 mod budget;
 pub mod check;
 pub mod command;
@@ -34,7 +35,7 @@ pub use apply::{Applied, Position, VERSION, apply};
 pub use command::{Batch, Command};
 pub use due::is_due;
 pub use event::Event;
-pub use guard::{BudgetScope, Guard, TripPolicy, Unsettled, Window};
+pub use guard::{BudgetScope, Guard, PauseScope, TripPolicy, Unsettled, Window};
 pub use guard_put::effective as effective_guard;
 pub use reply::{Refusal, Reply};
 pub use scope::{AccountId, GuardScope, InvalidScope, Scope};

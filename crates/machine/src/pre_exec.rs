@@ -4,11 +4,12 @@
 use audit::{Entry, Kind};
 use decision::limits::{timed_out, total_calls_reached};
 use decision::{
-    BudgetFacts, Decision, DenyReason, Facts, NanoUsd, ProbabilisticDraw, Reason, Rule, SessionId, Status,
-    Timestamp, Verdict, decide,
+    ApprovalId, BudgetFacts, Decision, DenyReason, Facts, NanoUsd, ProbabilisticDraw, Reason, Rule,
+    SessionId, Status, Timestamp, Transition, Verdict, decide,
 };
 
 use crate::apply::Turn;
+use crate::approval::{self, Approval, OPEN_APPROVALS_MAX};
 use crate::budget::{self, Path};
 use crate::command::{Params, PreExec};
 use crate::event::Event;
@@ -20,7 +21,7 @@ use crate::reply::{Refusal, Reply, VerdictReply};
 use crate::session;
 use crate::table::{
     CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session, SessionStatus,
-    Trip, WINDOW_TOOLS_MAX, Waiting,
+    Trip, WINDOW_TOOLS_MAX,
 };
 
 pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> Result<Reply, Fault> {
@@ -33,22 +34,105 @@ pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> R
     if call.estimate.is_some_and(NanoUsd::is_negative) {
         return Ok(budget::negative("estimated_cost"));
     }
-    match replay::earlier_call(turn, call)? {
+    let held = match replay::earlier_call(turn, call)? {
         Earlier::Refused(refusal) => return Ok(Reply::Refused(refusal)),
+        // The first arrival after a person's decision is decided like a new call.
+        Earlier::Call(earlier) if is_decided(turn.rows, &earlier)? => Some(*earlier),
         Earlier::Call(earlier) => return replay::answer_again(turn, session, call, *earlier),
-        Earlier::None => {}
-    }
-    if let Err(refusal) = number_in_window(&session, call.call_number) {
+        Earlier::None => None,
+    };
+    if held.is_none()
+        && let Err(refusal) = number_in_window(&session, call.call_number)
+    {
         return Ok(Reply::Refused(refusal));
     }
 
     let guard = guard_put::effective(turn.rows, &session.organization, &session.agent)?;
     let hold = call.estimate.unwrap_or(guard.default_cost);
     let path = Path::of(turn, call, &session, &guard, hold)?;
-    let facts = gather(turn, call, &session, &guard, &path, hold)?;
+    let followed = Followed::of(turn.rows, turn.now(), &session, call, held)?;
+    let facts = gather(turn, call, &session, &guard, &path, &followed)?;
     let decision = decide(&facts);
     drop(facts);
-    conclude(turn, session, call, &guard, path, hold, decision)
+    conclude(turn, session, call, &guard, path, followed, decision)
+}
+
+/// Says whether the call waited for people, and they have decided.
+fn is_decided<R: Rows>(rows: &R, earlier: &Call) -> Result<bool, Fault> {
+    let (Phase::Waiting, Some(id)) = (earlier.phase, &earlier.approval) else {
+        return Ok(false);
+    };
+    Ok(rows
+        .approval(id)?
+        .is_some_and(|approval| !approval.status.is_open()))
+}
+
+/// What rule 4 looks at: the approval that a call follows, and the held call where this is it.
+struct Followed {
+    approval: Option<(ApprovalId, Box<Approval>)>,
+    transition: Option<Transition>,
+    held: Option<Call>,
+}
+
+impl Followed {
+    /// The approval of the held call, else the one that is named, else the one that the session waits for, else that
+    /// of an earlier arrival of the same number.
+    fn of<R: Rows>(
+        rows: &R,
+        now: Timestamp,
+        session: &Session,
+        call: &PreExec,
+        held: Option<Call>,
+    ) -> Result<Self, Fault> {
+        let paused = session.status == SessionStatus::Paused;
+        let awaited = session.waiting.first().filter(|_| paused);
+        let id = match (&held, &call.approval) {
+            (Some(held), _) => held.approval.clone(),
+            (None, Some(named)) => Some(named.clone()),
+            (None, None) => match awaited {
+                Some(waiting) => Some(waiting.approval_id.clone()),
+                None => rows
+                    .call(&call.session, call.call_number)?
+                    .and_then(|earlier| earlier.approval),
+            },
+        };
+        let Some(id) = id else {
+            return Ok(Self {
+                approval: None,
+                transition: None,
+                held,
+            });
+        };
+        let found = rows.approval(&id)?.filter(|found| found.session == call.session);
+        let transition = match &found {
+            Some(approval) if approval.status.is_open() => None,
+            Some(approval) => Some(approval.transition(now)),
+            None => Some(approval::unbound()),
+        };
+        Ok(Self {
+            approval: found.map(|approval| (id, approval)),
+            transition,
+            held,
+        })
+    }
+
+    /// The digest that rule 4 compares: of another tool the same arguments are another call.
+    fn digest(&self, call: &PreExec) -> Option<decision::Digest> {
+        match &self.approval {
+            Some((_, approval)) if !approval.is_about(call) => None,
+            Some(_) | None => call.digest,
+        }
+    }
+
+    /// The approval that still waits for this very call.
+    fn waits_for(&self, session: &Session, call: &PreExec) -> Option<&ApprovalId> {
+        let (id, _) = self.approval.as_ref()?;
+        session
+            .waiting
+            .iter()
+            .any(|waiting| waiting.approval_id == *id && waiting.call_number == call.call_number)
+            .then_some(id)
+    }
 }
 
 /// Numbers are unique, not ordered; the window bounds what must be remembered of them.
@@ -78,7 +162,7 @@ fn gather<'a, R: Rows>(
     session: &Session,
     guard: &Guard,
     path: &'a Path,
-    hold: NanoUsd,
+    followed: &'a Followed,
 ) -> Result<Facts<'a>, Fault> {
     let now = turn.now();
     let last = session.last_call.as_ref();
@@ -86,12 +170,13 @@ fn gather<'a, R: Rows>(
     let same_call = last.filter(|last| last.tool == call.tool && last.digest == call.digest);
     Ok(Facts {
         halt: halt::above(turn.rows, session, &call.session)?,
-        status: status(session, call.call_number),
+        status: status(session, call.call_number, followed.transition.is_some()),
         malformed: call.params == Params::Malformed,
         circuit_tripped: session.trip.is_some(),
         nonce: Some(call.nonce),
-        digest: call.digest,
-        nonce_seen: nonce_seen(turn.rows, call)?,
+        digest: followed.digest(call),
+        nonce_seen: nonce_seen(turn.rows, &call.session, call.nonce)?,
+        transition: followed.transition.as_ref(),
         params_missing: guard.require_params && call.params == Params::HashOnly,
         budget: path.own().and_then(|account| {
             Some(BudgetFacts {
@@ -99,7 +184,7 @@ fn gather<'a, R: Rows>(
                 available: account.available()?,
             })
         }),
-        estimate: hold,
+        estimate: path.hold,
         ancestor_denied: path.denied_ancestor(),
         organization_exceeded: path.organization_exceeded,
         timed_out: guard
@@ -125,24 +210,31 @@ fn gather<'a, R: Rows>(
 }
 
 /// Where the session stands, as far as this call is concerned.
-pub(crate) fn status(session: &Session, call_number: u64) -> Status {
+pub(crate) fn status(session: &Session, call_number: u64, decided: bool) -> Status {
+    let held = session
+        .waiting
+        .iter()
+        .any(|waiting| waiting.call_number == call_number);
     match session.status {
+        // One call waits while the others go on, until too many do.
+        SessionStatus::Active if held => Status::Paused { held, decided },
+        SessionStatus::Active if !decided && session.waiting.len() >= OPEN_APPROVALS_MAX => {
+            Status::Paused { held, decided }
+        }
         SessionStatus::Active => Status::Active,
+        // What an operator paused, no approval releases.
         SessionStatus::Paused => Status::Paused {
-            held: session
-                .waiting
-                .as_ref()
-                .is_some_and(|waiting| waiting.call_number == call_number),
-            decided: false,
+            held,
+            decided: decided && !session.paused_by_operator,
         },
         SessionStatus::Terminated => Status::Terminated,
         SessionStatus::Stale => Status::Stale,
     }
 }
 
-fn nonce_seen<R: Rows>(rows: &R, call: &PreExec) -> Result<bool, Fault> {
-    let (block, word, bit) = nonce_place(call.nonce);
-    let nonces = rows.nonces(&call.session, block)?.unwrap_or_default();
+pub(crate) fn nonce_seen<R: Rows>(rows: &R, session: &SessionId, nonce: u64) -> Result<bool, Fault> {
+    let (block, word, bit) = nonce_place(nonce);
+    let nonces = rows.nonces(session, block)?.unwrap_or_default();
     Ok(nonces.bits.get(word).is_some_and(|bits| bits & bit != 0))
 }
 
@@ -195,17 +287,22 @@ fn conclude<R: Rows>(
     call: &PreExec,
     guard: &Guard,
     mut path: Path,
-    hold: NanoUsd,
+    followed: Followed,
     decision: Decision,
 ) -> Result<Reply, Fault> {
     let now = turn.now();
+    let mut approval_id = None;
     let before = path.own_available();
     session::heard_from(&mut session, now);
     let phase = match decision.verdict {
         Verdict::Allow => {
-            budget::hold(turn, &mut path, call, guard, hold);
+            budget::hold(turn, &mut path, call, guard);
             see_nonce(turn, &call.session, call.nonce)?;
             count(&mut session, call, guard, now);
+            if let (true, Some((id, _))) = (decision.released, &followed.approval) {
+                approval::consume(turn, &mut session, call, id)?;
+                approval_id = Some(id.clone());
+            }
             Phase::Held
         }
         Verdict::Deny => {
@@ -222,14 +319,11 @@ fn conclude<R: Rows>(
             Phase::Denied
         }
         Verdict::Hitl => {
-            // A call that waits already stays the one that waits.
-            if session.waiting.is_none() {
-                session.status = SessionStatus::Paused;
-                session.waiting = Some(Waiting {
-                    call_number: call.call_number,
-                    approval_id: mint(turn, "apr_"),
-                });
-            }
+            // A call that waits already goes on waiting for the same decision.
+            approval_id = match followed.waits_for(&session, call) {
+                Some(id) => Some(id.clone()),
+                None => approval::open(turn, &mut session, call, guard, path.hold, &decision.reason),
+            };
             Phase::Waiting
         }
     };
@@ -241,19 +335,14 @@ fn conclude<R: Rows>(
         }
     });
     let after = path.own_available();
-    let approval_id = match decision.verdict {
-        Verdict::Hitl => session
-            .waiting
-            .as_ref()
-            .map(|waiting| waiting.approval_id.clone()),
-        Verdict::Allow | Verdict::Deny => None,
-    };
-
     let entry = Entry {
         budget_before: before.unwrap_or(NanoUsd::ZERO),
         budget_after: after.unwrap_or(NanoUsd::ZERO),
         policy_digest: guard.digest().as_bytes().to_vec(),
-        approval_id: approval_id.clone().unwrap_or_default(),
+        approval_id: approval_id
+            .as_ref()
+            .map(|id| id.as_str().to_owned())
+            .unwrap_or_default(),
         ..verdict_entry(turn, &session, call, &decision)
     };
     let sequence = turn.record(entry);
@@ -270,15 +359,14 @@ fn conclude<R: Rows>(
         also: decision.also,
         remaining: after,
         repeats,
-        approval_id,
+        approval_id: approval_id.clone(),
         replayed: false,
         place: turn.place(sequence),
     };
-    replay::remember_call(
-        turn,
-        &mut session,
-        call,
-        Call {
+    // A held call that still waits keeps what was recorded of it.
+    let waits_on = followed.held.is_some() && decision.verdict != Verdict::Allow;
+    if !waits_on {
+        let row = Call {
             request: call.request.as_ref().map(|request| request.id.clone()),
             nonce: call.nonce,
             phase,
@@ -286,8 +374,10 @@ fn conclude<R: Rows>(
             tool: call.tool.clone(),
             digest: call.digest,
             partials: Vec::new(),
-        },
-    )?;
+            approval: approval_id,
+        };
+        replay::remember_call(turn, &mut session, call, followed.held, row)?;
+    }
     turn.rows.put(
         Key::Session(call.session.clone()),
         Row::Session(Box::new(session)),

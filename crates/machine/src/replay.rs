@@ -7,6 +7,7 @@ use decision::{
 };
 
 use crate::apply::Turn;
+use crate::approval::ApprovalStatus;
 use crate::budget;
 use crate::command::{Params, PreExec, Principal, Request};
 use crate::event::Event;
@@ -57,12 +58,17 @@ pub(crate) fn earlier_call<R: Rows>(turn: &Turn<'_, '_, R>, call: &PreExec) -> R
             "call_number {number} was used by another request of this session"
         )))
     };
+    // Frameworks send a call that waits again as a new request: it is the same call still.
+    let held = earlier.phase == Phase::Waiting && earlier.nonce == call.nonce;
+    if held && earlier.tool == call.tool && earlier.digest == call.digest {
+        return Ok(Earlier::Call(earlier));
+    }
     if call.request.is_some() || earlier.nonce != call.nonce {
         return Ok(taken());
     }
     Ok(match earlier.phase {
         // No retry service without a request id; only a call that waits for a human is known again.
-        Phase::Waiting | Phase::Cancelled if same => Earlier::Call(earlier),
+        Phase::Cancelled if same => Earlier::Call(earlier),
         Phase::Denied if same => Earlier::None,
         Phase::Waiting | Phase::Denied => taken(),
         // Its nonce is spent: rule 3 says so.
@@ -93,15 +99,27 @@ pub(crate) fn answer_again<R: Rows>(
         digest: call.digest,
         ..Facts::core()
     };
-    let cancelled = Transition {
-        decision: HumanDecision::Approve,
-        original_nonce: Some(earlier.nonce),
-        original_digest: call.digest,
-        successor_nonce: None,
-        successor_digest: None,
-        terminal: Some(Terminal::Cancelled),
-        resume_attempt: false,
+    let asked = match &earlier.approval {
+        Some(id) => turn.rows.approval(id)?,
+        None => None,
     };
+    let put_off = asked
+        .as_ref()
+        .filter(|asked| matches!(asked.status, ApprovalStatus::Deferred | ApprovalStatus::Escalated))
+        .map(|asked| asked.transition(turn.now()));
+    // An approval that is forgotten was over.
+    let over = asked.map_or(
+        Transition {
+            decision: HumanDecision::Approve,
+            original_nonce: Some(earlier.nonce),
+            original_digest: call.digest,
+            successor_nonce: None,
+            successor_digest: None,
+            terminal: Some(Terminal::Cancelled),
+            resume_attempt: false,
+        },
+        |asked| asked.transition(turn.now()),
+    );
     let facts = match earlier.phase {
         Phase::Denied => return Ok(repeat(turn, earlier.answer)),
         Phase::Held => Facts {
@@ -114,13 +132,14 @@ pub(crate) fn answer_again<R: Rows>(
             ..facts
         },
         Phase::Waiting => Facts {
-            status: pre_exec::status(&session, call.call_number),
+            status: pre_exec::status(&session, call.call_number, put_off.is_some()),
             malformed: call.params == Params::Malformed,
+            transition: put_off.as_ref(),
             ..facts
         },
         Phase::Cancelled => Facts {
             status: settled_status,
-            transition: Some(&cancelled),
+            transition: Some(&over),
             ..facts
         },
     };
@@ -189,14 +208,21 @@ pub(crate) fn remember_call<R: Rows>(
     turn: &mut Turn<'_, '_, R>,
     session: &mut Session,
     call: &PreExec,
+    held: Option<Call>,
     row: Call,
 ) -> Result<(), Fault> {
     let id = &call.session;
     // A plain client's repeated number must not hide the call that ran under it.
-    let taken = turn
-        .rows
-        .call(id, call.call_number)?
-        .is_some_and(|earlier| earlier.phase != Phase::Denied);
+    let taken = held.is_none()
+        && turn
+            .rows
+            .call(id, call.call_number)?
+            .is_some_and(|earlier| earlier.phase != Phase::Denied);
+    // What released it is the newest request; an older one of the same call is forgotten.
+    if let Some(older) = held.and_then(|held| held.request) {
+        let by = Requester::Session(id.clone());
+        turn.rows.delete(Key::Request(by, older));
+    }
     if !taken {
         turn.rows
             .put(Key::Call(id.clone(), call.call_number), Row::Call(Box::new(row)));

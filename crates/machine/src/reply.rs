@@ -1,8 +1,10 @@
 //! What `apply` answers.
 
-use decision::{NanoUsd, Reason, SessionId, Timestamp, Verdict};
+use decision::{ApprovalId, Digest, NanoUsd, Reason, SessionId, Timestamp, Verdict};
 use minicbor::{Decode, Encode};
 
+use crate::approval::ApprovalStatus;
+use crate::command::Successor;
 use crate::guard::Guard;
 use crate::table::{Account, SessionStatus};
 
@@ -33,6 +35,8 @@ pub enum Reply {
     /// Nothing was decided; the command changed nothing but, where said so, the audit chain.
     #[n(9)]
     Refused(#[n(0)] Refusal),
+    #[n(10)]
+    Approval(#[n(0)] ApprovalReply),
 }
 
 /// Where in the log and in the chain an answer was made.
@@ -80,7 +84,7 @@ pub struct VerdictReply {
     #[n(6)]
     pub repeats: u32,
     #[n(7)]
-    pub approval_id: Option<String>,
+    pub approval_id: Option<ApprovalId>,
     /// The scope that stopped it, as operators write it.
     #[n(8)]
     pub blocked_by: Option<String>,
@@ -112,6 +116,22 @@ pub struct HaltReply {
     #[n(1)]
     pub engaged: bool,
     #[n(2)]
+    pub place: Place,
+}
+
+/// An approval as it now stands.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ApprovalReply {
+    #[n(0)]
+    pub id: ApprovalId,
+    #[n(1)]
+    pub status: ApprovalStatus,
+    #[n(2)]
+    pub info_digest: Digest,
+    /// What may run in the original's place, without its parameters.
+    #[n(3)]
+    pub successor: Option<Successor>,
+    #[n(4)]
     pub place: Place,
 }
 

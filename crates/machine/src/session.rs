@@ -6,18 +6,18 @@ use audit::Kind;
 use decision::{AgentId, OrganizationId, Reason, SessionId, Timestamp};
 
 use crate::apply::Turn;
+use crate::approval;
 use crate::budget;
 use crate::command::{Act, EndSession, Register, Seen, SessionAct};
 use crate::due::{self, DUE_MAX};
 use crate::event::Event;
 use crate::guard_put;
 use crate::post_exec::session_entry;
-use crate::pre_exec::{mint, see_nonce};
+use crate::pre_exec::mint;
 use crate::replay;
 use crate::reply::{Refusal, Registered, Reply};
 use crate::table::{
-    Call, DueWork, Fault, Key, Phase, Read, Row, Rows, SESSION_IDLE, SESSION_KEPT, SESSION_TTL, Session,
-    SessionStatus,
+    DueWork, Fault, Key, Read, Row, Rows, SESSION_IDLE, SESSION_KEPT, SESSION_TTL, Session, SessionStatus,
 };
 
 pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register) -> Result<Reply, Fault> {
@@ -154,8 +154,9 @@ pub(crate) fn opened<R: Rows>(
         windows: BTreeMap::new(),
         trip: None,
         highest_call: 0,
-        waiting: None,
+        waiting: Vec::new(),
         ended_at: None,
+        paused_by_operator: false,
     }
 }
 
@@ -223,7 +224,7 @@ pub(crate) fn terminate<R: Rows>(
     why: &str,
     limit: usize,
 ) -> Result<Ended, Fault> {
-    cancel_waiting(turn, id, &mut session)?;
+    approval::cancel_all(turn, &mut session)?;
     session.status = SessionStatus::Terminated;
     session.ended_at = Some(turn.now());
     let mut entry = session_entry(turn, Kind::SessionEnded, id, &session);
@@ -275,10 +276,12 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
         }
         (Act::Pause, SessionStatus::Active | SessionStatus::Paused) => {
             session.status = SessionStatus::Paused;
+            session.paused_by_operator = true;
             Kind::SessionPaused
         }
         (Act::Resume, SessionStatus::Paused) => {
-            cancel_waiting(turn, &act.session, &mut session)?;
+            session.paused_by_operator = false;
+            approval::cancel_all(turn, &mut session)?;
             session.status = SessionStatus::Active;
             // Resuming counts as hearing from it: it does not go stale in the same breath.
             session.last_activity = turn.now();
@@ -324,25 +327,4 @@ fn reset_circuit(session: &mut Session) {
         // Nothing is counted towards the others: an operator removes their cause.
         _ => {}
     }
-}
-
-/// A call that waited for a human and now never runs: its nonce is used up.
-fn cancel_waiting<R: Rows>(
-    turn: &mut Turn<'_, '_, R>,
-    id: &SessionId,
-    session: &mut Session,
-) -> Result<(), Fault> {
-    let Some(waiting) = session.waiting.take() else {
-        return Ok(());
-    };
-    let Some(call) = turn.rows.call(id, waiting.call_number)? else {
-        return Ok(());
-    };
-    see_nonce(turn, id, call.nonce)?;
-    let call = Call {
-        phase: Phase::Cancelled,
-        ..*call
-    };
-    replay::close_call(turn, id, session, call);
-    Ok(())
 }

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use audit::{ChainHead, Frontier, KeyRing, Seal};
 use decision::limits;
 use decision::{
-    AgentId, Digest, DurationNs, NanoUsd, OrganizationId, Reason, RequestId, SessionId, Timestamp, ToolName,
+    AgentId, ApprovalId, Digest, DurationNs, NanoUsd, OrganizationId, Reason, RequestId, SessionId,
+    Timestamp, ToolName,
 };
 use minicbor::{Decode, Encode};
 
+use crate::approval::Approval;
 use crate::command::Limit;
 use crate::guard::{Guard, Unsettled};
 use crate::reply::{Reply, VerdictReply};
@@ -37,6 +39,8 @@ pub enum Key {
     Keys,
     /// Signatures over the entries up to this sequence.
     Seal(u64),
+    Approval(ApprovalId),
+    ApprovalOf(OrganizationId, ApprovalId),
 }
 
 /// Whose request ids are told apart: tenants cannot collide.
@@ -64,6 +68,11 @@ pub enum DueWork {
     SessionRemoval(#[n(0)] SessionId),
     #[n(4)]
     RequestExpiry(#[n(0)] Requester, #[n(1)] RequestId),
+    #[n(5)]
+    ApprovalExpiry(#[n(0)] ApprovalId),
+    /// Forgets an approval that is over.
+    #[n(6)]
+    ApprovalRemoval(#[n(0)] ApprovalId),
 }
 
 /// One row, tagged with its table.
@@ -96,6 +105,8 @@ pub enum Row {
     /// The key says it all (indexes, due work).
     #[n(12)]
     Mark,
+    #[n(13)]
+    Approval(#[n(0)] Box<Approval>),
 }
 
 /// What the whole cluster agrees on.
@@ -161,12 +172,15 @@ pub struct Session {
     /// The highest call number seen; 0 before the first.
     #[n(12)]
     pub highest_call: u64,
-    /// The call that waits for a human.
+    /// The calls that wait for people: one where the session pauses, at most `OPEN_APPROVALS_MAX`.
     #[n(13)]
-    pub waiting: Option<Waiting>,
+    pub waiting: Vec<Waiting>,
     /// When it was ended; its rows go an hour later.
     #[n(14)]
     pub ended_at: Option<Timestamp>,
+    /// Paused by an operator too: no approval's end lifts that.
+    #[n(15)]
+    pub paused_by_operator: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -216,7 +230,7 @@ pub struct Waiting {
     #[n(0)]
     pub call_number: u64,
     #[n(1)]
-    pub approval_id: String,
+    pub approval_id: ApprovalId,
 }
 
 /// One account. Available is granted − spent − held, and may be below zero.
@@ -287,6 +301,9 @@ pub struct Call {
     /// The requests of its partial settlements; forgotten with it. At most `PARTIALS_MAX`.
     #[n(6)]
     pub partials: Vec<RequestId>,
+    /// What people were asked about it.
+    #[n(7)]
+    pub approval: Option<ApprovalId>,
 }
 
 /// Partial settlements of one call: they rest in its row, which each of them writes again.
@@ -299,7 +316,7 @@ pub enum Phase {
     /// Waits for a human.
     #[n(1)]
     Waiting,
-    /// Waited, and was cancelled.
+    /// Waited, and never runs: rejected, expired, cancelled, or another ran in its place.
     #[n(2)]
     Cancelled,
     /// Allowed; its hold is open.
@@ -558,6 +575,7 @@ typed_reads! {
     nonces(id: &SessionId, block: u64) -> Nonces(Nonces) at Key::Nonces(id.clone(), block);
     recorded(by: &Requester, id: &RequestId) -> Request(Recorded) at Key::Request(by.clone(), id.clone());
     keys() -> Keys(KeyRing) at Key::Keys;
+    approval(id: &ApprovalId) -> Approval(Box<Approval>) at Key::Approval(id.clone());
 }
 
 /// Encodes a value as it rests on disk.

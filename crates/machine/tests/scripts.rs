@@ -13,11 +13,12 @@ use std::path::Path;
 
 use audit::chain::follows;
 use audit::{ChainHead, Entry, seal};
-use decision::{AgentId, Digest, OrganizationId, RequestId, SessionId, Timestamp, ToolName};
+use decision::{AgentId, ApprovalId, Digest, OrganizationId, RequestId, SessionId, Timestamp, ToolName};
 use goldenscript::{ArgumentConsumer, Command as Line, Context};
 use machine::command::{
-    Act, AgentPattern, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec, PreExec, Principal,
-    PutGuard, RefusedAtEdge, Register, RegisterKey, Release, Request, Seen, SessionAct, SetBudget,
+    Act, AgentPattern, AttachShown, Decide, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec,
+    PreExec, Principal, PutGuard, RefusedAtEdge, Register, RegisterKey, Release, Request, Ruling, Seen,
+    SessionAct, SetBudget, Successor,
 };
 use machine::reply::{Reply, VerdictReply};
 use machine::table::{Chain, Change, Cluster, Key, Requester, Row, Working};
@@ -47,7 +48,7 @@ struct Script {
     entries: Vec<Entry>,
     /// The sessions and approvals that were minted, in order: scripts call them by their number.
     sessions: Vec<SessionId>,
-    approvals: Vec<String>,
+    approvals: Vec<ApprovalId>,
 }
 
 impl goldenscript::Runner for Script {
@@ -160,6 +161,15 @@ impl Script {
                 })
             }
             "engage" | "release" => self.halt(name, args)?,
+            "shown" => {
+                let approval = self.approval(args.next_pos().unwrap_or("1"))?;
+                Command::AttachShown(AttachShown {
+                    by: self.agent(args, "acme", "bot-1")?,
+                    approval,
+                    params: args.take_key("params").unwrap_or("{}").as_bytes().to_vec(),
+                })
+            }
+            "approve" | "reject" | "modify" | "defer" | "escalate" => self.decide(name, args)?,
             "reset" | "pause" | "resume" | "terminate" => Command::Session(SessionAct {
                 by: operator(args)?,
                 session: self.session(args.next_pos().unwrap_or("1"))?,
@@ -199,7 +209,13 @@ impl Script {
             "malformed" => Params::Malformed,
             other => return Err(format!("params are {other}?").into()),
         };
-        let digest = Digest::of(args.take_key("digest").unwrap_or("a").as_bytes());
+        // `args={…}` are the parameters themselves; `digest=a` stands for some.
+        let digest = match args.take_key("args") {
+            Some(json) => decision::params::inspect(json.as_bytes())
+                .digest
+                .ok_or("args are malformed")?,
+            None => Digest::of(args.take_key("digest").unwrap_or("a").as_bytes()),
+        };
         Ok(PreExec {
             by,
             session,
@@ -211,6 +227,10 @@ impl Script {
             nonce: number(args, "nonce", call_number)?,
             request: request(args)?,
             parent_guard: args.take_key("parent").map(str::to_owned),
+            approval: args
+                .take_key("approval")
+                .map(|number| self.approval(number))
+                .transpose()?,
         })
     }
 
@@ -228,6 +248,62 @@ impl Script {
             tokens_in: 0,
             tokens_out: 0,
         })
+    }
+
+    /// `approve 1`, with the digest of what is shown unless the line says `info=`.
+    fn decide(&self, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<Command, Failed> {
+        let approval = self.approval(args.next_pos().unwrap_or("1"))?;
+        let shown = match self.rows.get(&Key::Approval(approval.clone())) {
+            Some(Row::Approval(row)) => row.info_digest,
+            _ => Digest::of(b"nothing"),
+        };
+        let by = match args.take_key("by") {
+            Some(agent) if agent.contains("/agent/") => self.agent_named(agent)?,
+            organization => Principal {
+                name: format!("org/{}/approver/ada", organization.unwrap_or("acme")),
+                organization: Some(OrganizationId::parse(organization.unwrap_or("acme"))?),
+                agents: Vec::new(),
+            },
+        };
+        let ruling = match name {
+            "approve" => Ruling::Approve,
+            "reject" => Ruling::Reject,
+            "defer" => Ruling::Defer,
+            "escalate" => Ruling::Escalate,
+            _ => {
+                let params = args.take_key("params").unwrap_or("{}").as_bytes().to_vec();
+                Ruling::Modify(Successor {
+                    call_number: number(args, "n", 0)?,
+                    nonce: number(args, "nonce", 0)?,
+                    digest: decision::params::inspect(&params)
+                        .digest
+                        .ok_or("params are malformed")?,
+                    params,
+                    request: None,
+                })
+            }
+        };
+        Ok(Command::Decide(Decide {
+            by,
+            approval,
+            ruling,
+            info_digest: args
+                .take_key("info")
+                .map_or(shown, |text| Digest::of(text.as_bytes())),
+            note: args.take_key("note").unwrap_or("").to_owned(),
+            request: required(request(args)?, &format!("{name}{}", self.index)),
+        }))
+    }
+
+    fn approval(&self, number: &str) -> Result<ApprovalId, Failed> {
+        let number: usize = match number.parse() {
+            Ok(number) => number,
+            Err(_) => return Ok(ApprovalId::parse(number)?),
+        };
+        let minted = number.checked_sub(1).and_then(|place| self.approvals.get(place));
+        minted
+            .cloned()
+            .ok_or_else(|| format!("no approval {number}").into())
     }
 
     fn halt(&self, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<Command, Failed> {
@@ -279,12 +355,15 @@ impl Script {
 
     fn agent(&self, args: &mut ArgumentConsumer<'_>, org: &str, agent: &str) -> Result<Principal, Failed> {
         let own = format!("org/{org}/agent/{agent}");
-        let name = args.take_key("by").unwrap_or(&own).to_owned();
+        self.agent_named(args.take_key("by").unwrap_or(&own))
+    }
+
+    fn agent_named(&self, name: &str) -> Result<Principal, Failed> {
         let machine::Scope::Agent(organization, agent) = name.parse()? else {
             return Err(format!("{name} is no agent").into());
         };
         Ok(Principal {
-            name,
+            name: name.to_owned(),
             organization: Some(organization),
             agents: vec![AgentPattern::Exact(agent)],
         })
@@ -395,6 +474,7 @@ impl Script {
                 nonce: call_number,
                 request: None,
                 parent_guard: None,
+                approval: None,
             });
             let report = Command::PostExec(PostExec {
                 by: by.clone(),
@@ -484,7 +564,7 @@ impl Script {
                         .trip
                         .as_ref()
                         .map_or("-".to_owned(), |trip| trip.reason.to_string()),
-                    session.waiting.as_ref().map_or(0, |waiting| waiting.call_number),
+                    session.waiting.first().map_or(0, |waiting| waiting.call_number),
                 ),
                 ("calls", Key::Call(_, number), Row::Call(call)) => {
                     format!("{number}: nonce {} {:?}", call.nonce, call.phase)

@@ -97,6 +97,7 @@ impl World {
             nonce: number,
             request: None,
             parent_guard: None,
+            approval: None,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Keys of a table sort as their `Key`s do: numbers are big-endian, texts end in `00 00` and write a zero
 //! byte as `00 FF`, variants are one byte in the order of their declaration.
 
-use decision::{AgentId, InvalidId, OrganizationId, RequestId, SessionId, Timestamp};
+use decision::{AgentId, ApprovalId, InvalidId, OrganizationId, RequestId, SessionId, Timestamp};
 use machine::table::{DueWork, Key, Requester};
 use machine::{AccountId, GuardScope, Scope};
 
@@ -23,6 +23,8 @@ pub(crate) mod table {
     pub const DUE: u8 = 12;
     pub const KEYS: u8 = 13;
     pub const SEAL: u8 = 14;
+    pub const APPROVAL: u8 = 15;
+    pub const APPROVAL_OF: u8 = 16;
 }
 
 /// `Space::LogMeta`. Never reuse a number.
@@ -93,6 +95,11 @@ pub(crate) fn encode(key: &Key) -> Vec<u8> {
         Key::Due(at, work) => to.byte(table::DUE).number(at.nanos()).due_work(work),
         Key::Keys => to.byte(table::KEYS),
         Key::Seal(to_sequence) => to.byte(table::SEAL).number(*to_sequence),
+        Key::Approval(id) => to.byte(table::APPROVAL).text(id.as_str()),
+        Key::ApprovalOf(organization, id) => to
+            .byte(table::APPROVAL_OF)
+            .text(organization.as_str())
+            .text(id.as_str()),
     };
     to.0
 }
@@ -115,6 +122,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Key, KeyError> {
         table::DUE => Key::Due(Timestamp::from_nanos(from.number()?), from.due_work()?),
         table::KEYS => Key::Keys,
         table::SEAL => Key::Seal(from.number()?),
+        table::APPROVAL => Key::Approval(from.approval()?),
+        table::APPROVAL_OF => Key::ApprovalOf(from.organization()?, from.approval()?),
         _ => return Err(KeyError::Malformed),
     };
     if from.0.is_empty() {
@@ -190,6 +199,8 @@ impl Writer {
             DueWork::SessionEnd(id) => self.byte(2).text(id.as_str()),
             DueWork::SessionRemoval(id) => self.byte(3).text(id.as_str()),
             DueWork::RequestExpiry(by, id) => self.byte(4).requester(by).text(id.as_str()),
+            DueWork::ApprovalExpiry(id) => self.byte(5).text(id.as_str()),
+            DueWork::ApprovalRemoval(id) => self.byte(6).text(id.as_str()),
         }
     }
 }
@@ -239,6 +250,10 @@ impl Reader<'_> {
         Ok(RequestId::parse(&self.text()?)?)
     }
 
+    fn approval(&mut self) -> Result<ApprovalId, KeyError> {
+        Ok(ApprovalId::parse(&self.text()?)?)
+    }
+
     fn guard_scope(&mut self) -> Result<GuardScope, KeyError> {
         match self.byte()? {
             0 => Ok(GuardScope::Default),
@@ -282,6 +297,8 @@ impl Reader<'_> {
             2 => Ok(DueWork::SessionEnd(self.session()?)),
             3 => Ok(DueWork::SessionRemoval(self.session()?)),
             4 => Ok(DueWork::RequestExpiry(self.requester()?, self.request()?)),
+            5 => Ok(DueWork::ApprovalExpiry(self.approval()?)),
+            6 => Ok(DueWork::ApprovalRemoval(self.approval()?)),
             _ => Err(KeyError::Malformed),
         }
     }

@@ -2,7 +2,8 @@
 
 use decision::limits::has_error_signal;
 use decision::{
-    AgentId, Digest, NanoUsd, OrganizationId, Reason, SessionId, Timestamp, ToolName, Verdict, params,
+    AgentId, ApprovalId, Digest, NanoUsd, OrganizationId, Reason, SessionId, Timestamp, ToolName, Verdict,
+    params,
 };
 use machine::command::{EndSession, Params, PostExec, PreExec, Principal, Register};
 use machine::reply::{Registered, VerdictReply};
@@ -112,12 +113,10 @@ pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Questi
             Some(named.to_owned())
         }
     };
-    if !message.approval_id.is_empty() {
-        id(
-            "approval_id",
-            decision::id::ApprovalId::parse(&message.approval_id),
-        )?;
-    }
+    let approval = match message.approval_id.as_str() {
+        "" => None,
+        named => Some(id("approval_id", ApprovalId::parse(named))?),
+    };
     let request = request(&message.request_id, || {
         let payload = Payload::of("pre_exec")
             .number(message.call_number)
@@ -148,6 +147,7 @@ pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Questi
         nonce: message.nonce,
         request,
         parent_guard,
+        approval,
     };
     Ok(Question {
         call,
@@ -346,7 +346,11 @@ pub fn pre_exec_response(answer: &VerdictReply) -> proto::PreExecResponse {
         probabilistic_deny: false,
         all_reasons: vec![reason.clone()],
         reason,
-        approval_id: answer.approval_id.clone().unwrap_or_default(),
+        approval_id: answer
+            .approval_id
+            .as_ref()
+            .map(|id| id.as_str().to_owned())
+            .unwrap_or_default(),
         authorization: Vec::new(),
         replayed: answer.replayed,
         log_index: answer.place.log_index,

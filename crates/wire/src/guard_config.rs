@@ -1,7 +1,7 @@
 //! `shackle.v1.GuardConfig` ⇄ the machine's guard. The wire's 0 means "off" and becomes unset here.
 
 use decision::{DurationNs, HitlRule, PerBillion};
-use machine::{BudgetScope, Guard, TripPolicy, Unsettled, Window};
+use machine::{BudgetScope, Guard, PauseScope, TripPolicy, Unsettled, Window};
 
 use crate::invalid::Invalid;
 use crate::money;
@@ -48,6 +48,8 @@ pub fn guard(config: &proto::GuardConfig) -> Result<Guard, Invalid> {
         },
         settle_at_least_hold: config.settle_at_least_hold,
         require_params: config.require_params,
+        approval_ttl: above_zero(config.approval_ttl_seconds).map_or(shipped.approval_ttl, seconds),
+        pause_scope: pause_scope(config.pause_scope)?,
     })
 }
 
@@ -94,6 +96,12 @@ pub fn guard_config(guard: &Guard) -> proto::GuardConfig {
         default_cost_usd: Some(money::to_dollars(guard.default_cost)),
         settle_at_least_hold: guard.settle_at_least_hold,
         require_params: guard.require_params,
+        approval_ttl_seconds: whole_seconds(guard.approval_ttl),
+        pause_scope: match guard.pause_scope {
+            PauseScope::Session => proto::PauseScope::Session,
+            PauseScope::Call => proto::PauseScope::Call,
+        }
+        .into(),
         version: guard.version,
     }
 }
@@ -136,6 +144,13 @@ fn unsettled(value: i32) -> Result<Unsettled, Invalid> {
     Ok(match known("unsettled_policy", value)? {
         proto::UnsettledPolicy::Charge => Unsettled::Charge,
         proto::UnsettledPolicy::Release => Unsettled::Release,
+    })
+}
+
+fn pause_scope(value: i32) -> Result<PauseScope, Invalid> {
+    Ok(match known("pause_scope", value)? {
+        proto::PauseScope::Session => PauseScope::Session,
+        proto::PauseScope::Call => PauseScope::Call,
     })
 }
 

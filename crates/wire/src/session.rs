@@ -111,7 +111,7 @@ impl SessionView {
                 .collect(),
             budget_held_nanos: account.map_or(0, |account| account.held.nanos()),
             overdraft_nanos: account.map_or(0, |account| account.overdraft().nanos()),
-            open_approvals: u32::from(session.waiting.is_some()),
+            open_approvals: u32::try_from(session.waiting.len()).unwrap_or(u32::MAX),
             guard_path: guard_path.iter().map(GuardScope::to_string).collect(),
             log_index: *log_index,
         }

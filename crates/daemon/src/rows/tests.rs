@@ -50,8 +50,9 @@ fn session(organization: &str, agent_id: &str) -> Session {
         windows: BTreeMap::new(),
         trip: None,
         highest_call: 0,
-        waiting: None,
+        waiting: Vec::new(),
         ended_at: None,
+        paused_by_operator: false,
     }
 }
 

@@ -483,6 +483,7 @@ impl World {
                 )
             }),
             parent_guard: None,
+            approval: None,
         })
     }
 

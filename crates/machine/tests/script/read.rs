@@ -8,7 +8,7 @@ use audit::Signer;
 use decision::{Digest, DurationNs, HitlRule, OrganizationId, PerBillion, RequestId};
 use goldenscript::ArgumentConsumer;
 use machine::command::{Principal, Request};
-use machine::{BudgetScope, Guard, TripPolicy, Unsettled, Window};
+use machine::{BudgetScope, Guard, PauseScope, TripPolicy, Unsettled, Window};
 
 pub type Failed = Box<dyn Error>;
 
@@ -139,6 +139,14 @@ pub fn guard(args: &mut ArgumentConsumer<'_>) -> Result<Guard, Failed> {
             "default_cost" => guard.default_cost = value.parse()?,
             "at_least" => guard.settle_at_least_hold = value.parse()?,
             "params" => guard.require_params = value == "required",
+            "approval_ttl" => guard.approval_ttl = span(value)?,
+            "pause" => {
+                guard.pause_scope = match value {
+                    "session" => PauseScope::Session,
+                    "call" => PauseScope::Call,
+                    other => return Err(unknown(other)),
+                }
+            }
             other => return Err(unknown(other)),
         }
     }

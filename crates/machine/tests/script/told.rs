@@ -28,6 +28,18 @@ pub fn told(reply: &Reply) -> String {
         ),
         Reply::Session(status, _) => format!("session {status:?}"),
         Reply::Due(more) => format!("due, more {more}"),
+        Reply::Approval(approval) => {
+            let successor = approval.successor.as_ref();
+            format!(
+                "{} {:?}{}",
+                approval.id,
+                approval.status,
+                successor.map_or(String::new(), |it| format!(
+                    " n={} nonce={}",
+                    it.call_number, it.nonce
+                ))
+            )
+        }
         Reply::Refused(refusal) => format!("{}: {refusal}", refusal_name(refusal)),
     }
 }

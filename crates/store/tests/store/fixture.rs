@@ -168,6 +168,7 @@ fn pre_exec(index: u64) -> Command {
         nonce: index << 8,
         request: Some(request(index)),
         parent_guard: None,
+        approval: None,
     })
 }
 
