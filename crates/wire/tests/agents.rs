@@ -612,6 +612,8 @@ fn a_guard_reads_back_as_it_was_written() {
         default_cost: NanoUsd::ZERO,
         settle_at_least_hold: true,
         require_params: true,
+        approval_ttl: DurationNs::from_secs(60),
+        pause_scope: machine::PauseScope::Call,
     };
     for guard in [full, Guard::default()] {
         assert_eq!(
