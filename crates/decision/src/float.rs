@@ -33,6 +33,18 @@ pub(crate) fn canonical_float(text: &str) -> Option<String> {
     Some(format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs()))
 }
 
+/// Gives an integer that orders a JSON number's double among all others; `None` where it is infinite.
+///
+/// Integers beyond 2⁵³ that round to the same double give the same image.
+pub(crate) fn order_image(text: &str) -> Option<i64> {
+    let value: f64 = text.parse().ok()?;
+    // A zero has one image, whatever its sign.
+    let bits = (value + 0.0).to_bits().cast_signed();
+    value
+        .is_finite()
+        .then_some(if bits < 0 { i64::MIN - bits } else { bits })
+}
+
 /// Rounds a JSON number to the nearest billionth (nano-dollars, or parts per billion); saturates.
 pub(crate) fn billionths(text: &str) -> Option<NanoUsd> {
     let value: f64 = text.parse().ok()?;

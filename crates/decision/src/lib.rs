@@ -11,6 +11,7 @@
 //!   Decision { verdict, reason, rule, also, released } ◄── K1 … R10 ── decide::decide
 //! ```
 
+pub mod behaviour;
 pub mod conformance;
 pub mod decide;
 pub mod digest;
@@ -21,9 +22,11 @@ pub mod json;
 pub mod limits;
 pub mod money;
 pub mod params;
+pub mod pattern;
 pub mod time;
 pub mod verdict;
 
+pub use behaviour::{Breakers, Number, Outcomes, RecentCall};
 pub use decide::{Decision, Rule, decide};
 pub use digest::Digest;
 pub use facts::{
@@ -31,5 +34,6 @@ pub use facts::{
 };
 pub use id::{AgentId, ApprovalId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
 pub use money::{NanoUsd, PerBillion};
+pub use pattern::{Pattern, ToolPattern};
 pub use time::{DurationNs, Timestamp};
 pub use verdict::{DenyReason, HaltScope, Reason, Verdict};

@@ -48,6 +48,87 @@ pub fn rate_exceeded(last_calls: &[Timestamp], now: Timestamp, span: DurationNs,
     u32::try_from(recent).unwrap_or(u32::MAX) >= max
 }
 
+/// Q4: a sliding rate: at most so many allowed calls within any span of log time.
+#[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    #[n(0)]
+    pub calls: u32,
+    #[n(1)]
+    pub span: DurationNs,
+}
+
+/// Holds the calls of the last span, those close together as one slot.
+///
+/// Calls at least a 64th of the span apart are counted exactly; those of one slot are forgotten together,
+/// when the last of them is a span ago. So a burst may be held against a session a little longer, and
+/// never more calls run than the rate allows. At most 66 slots.
+#[derive(Encode, Decode, Debug, Clone, PartialEq, Eq, Default)]
+#[cbor(transparent)]
+pub struct RateWindow(#[n(0)] Vec<RateSlot>);
+
+#[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq)]
+struct RateSlot {
+    #[n(0)]
+    first: Timestamp,
+    #[n(1)]
+    last: Timestamp,
+    #[n(2)]
+    calls: u32,
+}
+
+/// A span has this many slots: the state of the fastest session stays below 2 KiB.
+const RATE_SLOTS: u64 = 64;
+
+impl RateWindow {
+    /// Q4: tells whether no further call may run now.
+    pub fn is_full(&self, now: Timestamp, rate: Rate) -> bool {
+        let recent = self.0.iter().filter(|slot| slot.within(now, rate));
+        let calls = recent.fold(0_u32, |sum, slot| sum.saturating_add(slot.calls));
+        calls >= rate.calls
+    }
+
+    /// Counts one allowed call, and forgets those a span ago.
+    pub fn count(&mut self, now: Timestamp, rate: Rate) {
+        self.0.retain(|slot| slot.within(now, rate));
+        let width = rate.span.nanos().div_ceil(RATE_SLOTS);
+        match self.0.last_mut() {
+            Some(slot) if now.since(slot.first).nanos() < width || now <= slot.last => {
+                slot.last = slot.last.max(now);
+                slot.calls = slot.calls.saturating_add(1);
+            }
+            _ => self.0.push(RateSlot {
+                first: now,
+                last: now,
+                calls: 1,
+            }),
+        }
+    }
+
+    /// Gives the time until one more call may run (retry_after_ms); zero where one may.
+    pub fn opens_in(&self, now: Timestamp, rate: Rate) -> DurationNs {
+        let mut left = self.0.clone();
+        left.retain(|slot| slot.within(now, rate));
+        let mut over = left
+            .iter()
+            .fold(0_u32, |sum, slot| sum.saturating_add(slot.calls));
+        let mut wait = DurationNs::ZERO;
+        for slot in left {
+            if over < rate.calls {
+                break;
+            }
+            over = over.saturating_sub(slot.calls);
+            wait = slot.last.plus(rate.span).since(now);
+        }
+        wait
+    }
+}
+
+impl RateSlot {
+    fn within(&self, now: Timestamp, rate: Rate) -> bool {
+        now.since(self.last) < rate.span
+    }
+}
+
 /// Counts the calls of one tool in a window that opens with its first call (window_start_ns).
 #[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {

@@ -1,7 +1,8 @@
 //! A call's arguments: canonical form, digest, and whether they can be judged (docs/SPEC.md 8).
 
+use crate::behaviour::{NUMBERS_MAX, Number};
 use crate::digest::Digest;
-use crate::float::canonical_float;
+use crate::float::{canonical_float, order_image};
 use crate::json::{InvalidJson, Value};
 
 /// Values nest at most this deep below the arguments' object (R1).
@@ -25,17 +26,53 @@ pub struct ParamFacts {
 
 /// Inspects the arguments as the edge does: a JSON object, read strictly, looked through at any depth.
 pub fn inspect(params_json: &[u8]) -> ParamFacts {
-    match canonicalize(params_json) {
-        Ok((value, canonical)) => ParamFacts {
-            digest: Some(Digest::of(canonical.as_bytes())),
-            malformed: false,
-            opaque: is_opaque(&value, Looking::Anywhere),
-        },
-        Err(_) => ParamFacts {
-            digest: None,
-            malformed: true,
-            opaque: false,
-        },
+    Inspected::read(params_json).facts
+}
+
+/// Holds a call's arguments as they were read, for what is derived from their values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected<'a> {
+    pub facts: ParamFacts,
+    /// The arguments' object; unset where malformed.
+    pub value: Option<Value<'a>>,
+}
+
+impl Inspected<'_> {
+    /// Reads the arguments once, as `inspect` does.
+    pub fn read(params_json: &[u8]) -> Inspected<'_> {
+        match canonicalize(params_json) {
+            Ok((value, canonical)) => Inspected {
+                facts: ParamFacts {
+                    digest: Some(Digest::of(canonical.as_bytes())),
+                    malformed: false,
+                    opaque: is_opaque(&value, Looking::Anywhere),
+                },
+                value: Some(value),
+            },
+            Err(_) => Inspected {
+                facts: ParamFacts {
+                    digest: None,
+                    malformed: true,
+                    opaque: false,
+                },
+                value: None,
+            },
+        }
+    }
+
+    /// Gives what a retry storm looks at (Q6): the arguments' own numbers, the first by name.
+    pub fn numbers(&self) -> Vec<Number> {
+        let Some(Value::Object(fields)) = &self.value else {
+            return Vec::new();
+        };
+        fields
+            .iter()
+            .filter_map(|(name, field)| match field {
+                Value::Number(text) => order_image(text).map(|value| Number::new(name, value)),
+                _ => None,
+            })
+            .take(NUMBERS_MAX)
+            .collect()
     }
 }
 

@@ -204,10 +204,19 @@ pub enum Reason {
     Observed(#[n(0)] Box<Reason>),
     #[n(41)]
     DryRun(#[n(0)] Box<Reason>),
+    // Why an outcome tripped a circuit; the calls after it are denied `circuit_open`.
+    #[n(42)]
+    ErrorRateExceeded,
+    #[n(43)]
+    TokenCeiling,
+    #[n(44)]
+    CostCeiling,
+    #[n(45)]
+    ConsecutiveDenials,
 }
 
 /// Every reason whose word is fixed; the others carry a name after a prefix.
-const FIXED: [Reason; 36] = [
+const FIXED: [Reason; 40] = [
     Reason::SessionTerminated,
     Reason::SessionStale,
     Reason::MalformedInput,
@@ -244,6 +253,10 @@ const FIXED: [Reason; 36] = [
     Reason::OpaqueContext,
     Reason::Probabilistic,
     Reason::WithinThresholds,
+    Reason::ErrorRateExceeded,
+    Reason::TokenCeiling,
+    Reason::CostCeiling,
+    Reason::ConsecutiveDenials,
 ];
 
 impl Reason {
@@ -507,6 +520,26 @@ impl Reason {
                 "dry_run:",
                 D::PolicyViolation,
                 "This was a question only; nothing may run on it.",
+            ),
+            Reason::ErrorRateExceeded => (
+                "error_rate_exceeded",
+                D::CircuitOpen,
+                "Too many of the last calls failed.",
+            ),
+            Reason::TokenCeiling => (
+                "token_ceiling_reached",
+                D::BudgetExhausted,
+                "The session has used the tokens its guard allows.",
+            ),
+            Reason::CostCeiling => (
+                "cost_ceiling_reached",
+                D::BudgetExhausted,
+                "The session has cost what its guard allows.",
+            ),
+            Reason::ConsecutiveDenials => (
+                "consecutive_denials",
+                D::CircuitOpen,
+                "Too many calls in a row were denied.",
             ),
         }
     }

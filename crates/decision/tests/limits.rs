@@ -2,7 +2,7 @@
 
 use decision::facts::ProbabilisticDraw;
 use decision::limits::{
-    Window, has_error_signal, probabilistic_denial, rate_exceeded, repeat_limit, timed_out,
+    Rate, RateWindow, Window, has_error_signal, probabilistic_denial, rate_exceeded, repeat_limit, timed_out,
     total_calls_reached,
 };
 use decision::money::{NanoUsd, PerBillion};
@@ -159,5 +159,72 @@ fn odds_grow_as_the_budget_shrinks() {
         };
         let answer = probabilistic_denial(NanoUsd::new(available), NanoUsd::new(initial), draw);
         assert_eq!(answer, denied, "{available} of {initial}, {jitter} %, {drawn}");
+    }
+}
+
+#[test]
+fn sliding_rate_never_lets_more_calls_into_any_span() {
+    let rate = Rate {
+        calls: 3,
+        span: DurationNs::from_nanos(640),
+    };
+    let mut window = RateWindow::default();
+    // time of a call, denied, time until one may run
+    let rows = [
+        (100, false, 0),
+        (105, false, 0),
+        (700, false, 0),
+        // Three lie within a span; those of one slot leave with its last, at 105.
+        (739, true, 6),
+        (740, true, 5),
+        (745, false, 0),
+        (746, false, 0),
+        (747, true, 593),
+        (1339, true, 1),
+        (1340, false, 0),
+    ];
+    for (at, denied, wait) in rows {
+        let now = Timestamp::from_nanos(at);
+        assert_eq!(window.is_full(now, rate), denied, "{at}");
+        assert_eq!(window.opens_in(now, rate).nanos(), wait, "{at}");
+        if !denied {
+            window.count(now, rate);
+        }
+    }
+    let none = Rate { calls: 0, ..rate };
+    assert!(RateWindow::default().is_full(Timestamp::ZERO, none));
+}
+
+#[test]
+fn sliding_rate_is_kept_in_bounded_state() {
+    let rows = [
+        (1_u64, 1_u64),
+        (63, 1),
+        (127, 1),
+        (6_400, 100),
+        (1_000_000, 1),
+        (1_000_000, 20_000),
+    ];
+    for (span, gap) in rows {
+        let rate = Rate {
+            calls: 1_000,
+            span: DurationNs::from_nanos(span),
+        };
+        let mut window = RateWindow::default();
+        let mut times: Vec<u64> = Vec::new();
+        for call in 0..5_000 {
+            let now = Timestamp::from_nanos(call * gap);
+            if !window.is_full(now, rate) {
+                window.count(now, rate);
+                times.push(call * gap);
+            }
+            let within = times.iter().filter(|time| call * gap - **time < span).count();
+            assert!(within <= 1_000, "{span} {gap}");
+            if call % 500 == 0 {
+                let bytes = minicbor::to_vec(&window).unwrap().len();
+                assert!(bytes < 2_048, "{span} {gap}: {bytes}");
+            }
+        }
+        assert!(times.len() >= 1_000, "{span} {gap}: {}", times.len());
     }
 }

@@ -333,6 +333,10 @@ fn every_reason_has_its_word_its_wire_reason_and_comes_back_from_both_forms() {
         ),
         (Reason::Probabilistic, "probabilistic", D::BudgetExhausted),
         (Reason::WithinThresholds, "within_thresholds", D::Unspecified),
+        (Reason::ErrorRateExceeded, "error_rate_exceeded", D::CircuitOpen),
+        (Reason::TokenCeiling, "token_ceiling_reached", D::BudgetExhausted),
+        (Reason::CostCeiling, "cost_ceiling_reached", D::BudgetExhausted),
+        (Reason::ConsecutiveDenials, "consecutive_denials", D::CircuitOpen),
         (
             Reason::Observed(Box::new(Reason::RetryStorm)),
             "observe:retry_storm",
@@ -394,6 +398,10 @@ fn bytes_at_rest_are_what_they_were() {
         (
             hex(minicbor::to_vec(Reason::WithinThresholds).unwrap()),
             "82182780",
+        ),
+        (
+            hex(minicbor::to_vec(Reason::ConsecutiveDenials).unwrap()),
+            "82182d80",
         ),
         (
             hex(minicbor::to_vec(Reason::Policy("p".to_owned())).unwrap()),
