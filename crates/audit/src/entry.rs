@@ -180,11 +180,23 @@ pub enum Kind {
     #[n(34)]
     ApprovalExpired,
     // 35–47 are kept free for approvals.
+    /// The first of two people asked for a halt's release.
+    #[n(48)]
+    ReleaseAsked,
+    /// A drain's time was over.
+    #[n(49)]
+    HaltExpired,
+    /// An operator corrected what a call was charged.
+    #[n(50)]
+    Correction,
+    /// A single-use authorization was used.
+    #[n(51)]
+    TicketRedeemed,
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::Genesis,
         Self::Verdict,
         Self::Settlement,
@@ -209,6 +221,10 @@ impl Kind {
         Self::ApprovalShown,
         Self::ApprovalDecided,
         Self::ApprovalExpired,
+        Self::ReleaseAsked,
+        Self::HaltExpired,
+        Self::Correction,
+        Self::TicketRedeemed,
     ];
 
     /// Gives the number that is hashed (tag 101), stored and sent.
@@ -238,6 +254,10 @@ impl Kind {
             Self::ApprovalShown => 32,
             Self::ApprovalDecided => 33,
             Self::ApprovalExpired => 34,
+            Self::ReleaseAsked => 48,
+            Self::HaltExpired => 49,
+            Self::Correction => 50,
+            Self::TicketRedeemed => 51,
         }
     }
 
@@ -268,6 +288,10 @@ impl Kind {
             Self::ApprovalShown => "approval_shown",
             Self::ApprovalDecided => "approval_decided",
             Self::ApprovalExpired => "approval_expired",
+            Self::ReleaseAsked => "release_asked",
+            Self::HaltExpired => "halt_expired",
+            Self::Correction => "correction",
+            Self::TicketRedeemed => "ticket_redeemed",
         }
     }
 

@@ -174,6 +174,20 @@ impl Default for Storm {
     }
 }
 
+impl Storm {
+    fn tightened(self, other: Storm) -> Storm {
+        Storm {
+            calls: self.calls.min(other.calls),
+            window: self.window.max(other.window),
+            progress_aware: self.progress_aware && other.progress_aware,
+            progress_calls: self.progress_calls.max(other.progress_calls),
+            failing_progress: self.failing_progress && other.failing_progress,
+            distinct: self.distinct.max(other.distinct),
+            successes: self.successes.max(other.successes),
+        }
+    }
+}
+
 /// Says when the last calls go round in a circle.
 #[derive(Encode, Decode, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
@@ -268,6 +282,31 @@ impl Breakers {
         match rows.into_iter().find(|(_, holds)| !holds) {
             Some((field, _)) => Err(InvalidBreakers { field }),
             None => Ok(()),
+        }
+    }
+
+    /// Gives settings that trip wherever one of the two would; an exemption holds only where both have it.
+    #[must_use]
+    pub fn tightened(&self, other: &Breakers) -> Breakers {
+        Breakers {
+            name_streak: least(self.name_streak, other.name_streak),
+            storm: both(self.storm, other.storm, Storm::tightened),
+            cycle: both(self.cycle, other.cycle, |one, two| Cycle {
+                longest: one.longest.max(two.longest),
+                rounds: one.rounds.min(two.rounds),
+            }),
+            error_rate: both(self.error_rate, other.error_rate, |one, two| ErrorRate {
+                outcomes: one.outcomes.min(two.outcomes),
+                ratio: one.ratio.min(two.ratio),
+            }),
+            denials: least(self.denials, other.denials),
+            result_aware: self.result_aware && other.result_aware,
+            polling_tools: self
+                .polling_tools
+                .iter()
+                .filter(|pattern| other.polling_tools.contains(pattern))
+                .cloned()
+                .collect(),
         }
     }
 
@@ -466,6 +505,18 @@ impl Outcomes {
 #[error("breakers.{field} is out of its range")]
 pub struct InvalidBreakers {
     pub field: &'static str,
+}
+
+/// Unset limits nothing.
+fn least(one: Option<u32>, two: Option<u32>) -> Option<u32> {
+    both(one, two, u32::min)
+}
+
+fn both<T>(one: Option<T>, two: Option<T>, tighten: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (one, two) {
+        (Some(one), Some(two)) => Some(tighten(one, two)),
+        (one, two) => one.or(two),
+    }
 }
 
 /// Tells whether one of the call's numbers rises through all the calls, or falls through all.

@@ -366,6 +366,12 @@ impl RuleSet {
         RuleSet(self.0 | bit(rule))
     }
 
+    /// The rules that are in both.
+    #[must_use]
+    pub const fn and(self, other: RuleSet) -> RuleSet {
+        RuleSet(self.0 & other.0)
+    }
+
     pub const fn contains(self, rule: Rule) -> bool {
         self.0 & bit(rule) != 0
     }

@@ -32,7 +32,7 @@ pub use digest::Digest;
 pub use facts::{
     BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition,
 };
-pub use id::{AgentId, ApprovalId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
+pub use id::{AgentId, ApprovalId, GuardId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
 pub use money::{NanoUsd, PerBillion};
 pub use pattern::{Pattern, ToolPattern};
 pub use time::{DurationNs, Timestamp};

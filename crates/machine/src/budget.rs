@@ -2,11 +2,13 @@
 //! Available is granted − spent − held; nothing is derived twice.
 
 use audit::Kind;
-use decision::{NanoUsd, SessionId};
+use decision::facts::Mode;
+use decision::{GuardId, NanoUsd, SessionId};
 
 use crate::apply::Turn;
 use crate::command::{GrantBudget, Limit, PreExec, Principal, SetBudget};
 use crate::guard::{BudgetScope, Guard, Unsettled};
+use crate::leash::Leash;
 use crate::replay;
 use crate::reply::{Refusal, Reply};
 use crate::scope::AccountId;
@@ -19,6 +21,7 @@ pub(crate) struct Path {
     /// The place in `accounts` of the one that the guard's budget scope names.
     own: Option<usize>,
     denied: Option<String>,
+    observed: Option<String>,
     pub organization_exceeded: bool,
     /// What the call holds where it is allowed.
     pub hold: NanoUsd,
@@ -29,23 +32,35 @@ impl Path {
         turn: &Turn<'_, '_, R>,
         call: &PreExec,
         session: &Session,
-        guard: &Guard,
+        leash: &Leash,
         hold: NanoUsd,
     ) -> Result<Self, Fault> {
-        let own_id = own_account(guard, &call.session, session);
+        let own_id = own_account(leash.effective(), &call.session, session);
         let organization = AccountId::Organization(session.organization.clone());
         let mut path = Self {
             accounts: Vec::with_capacity(3),
             own: None,
             denied: None,
+            observed: None,
             organization_exceeded: false,
             hold,
         };
-        for id in [
-            AccountId::Session(call.session.clone()),
-            AccountId::Agent(session.organization.clone(), session.agent.clone()),
-            organization.clone(),
-        ] {
+        let of_guard = |(guard, by): (&GuardId, &Guard)| {
+            let id = AccountId::Guard(session.organization.clone(), guard.clone());
+            (id, guard.as_str().to_owned(), by.mode)
+        };
+        let whole = |id: AccountId| {
+            let name = id.to_string();
+            (id, name, Mode::Enforce)
+        };
+        let above = [
+            whole(AccountId::Agent(session.organization.clone(), session.agent.clone())),
+            whole(organization.clone()),
+        ];
+        let ids = std::iter::once(whole(AccountId::Session(call.session.clone())))
+            .chain(leash.named().rev().map(of_guard))
+            .chain(above);
+        for (id, name, mode) in ids {
             let is_organization = id == organization;
             let Some(account) = turn.rows.account(&id)? else {
                 path.organization_exceeded |= is_organization && !turn.cluster.unfunded_organizations;
@@ -57,7 +72,7 @@ impl Path {
                 if is_organization {
                     path.organization_exceeded = true;
                 } else {
-                    path.denied.get_or_insert_with(|| id.to_string());
+                    path.stop(name, mode);
                 }
             }
             if is_own {
@@ -65,11 +80,27 @@ impl Path {
             }
             path.accounts.push((id, account));
         }
+        // A trip in a session stops what runs below its guard, and not what runs beside it.
+        let own_guard = session.guard.as_ref();
+        for (guard, by) in leash.named().rev().filter(|(guard, _)| Some(*guard) != own_guard) {
+            let of = AccountId::Guard(session.organization.clone(), guard.clone());
+            if turn.rows.tally(&of)?.unwrap_or_default().tripped > 0 {
+                path.stop(guard.as_str().to_owned(), by.mode);
+            }
+        }
         // A guard named by the caller that is not on the path is refused like one that is used up.
-        if let Some(claimed) = call.parent_guard.as_ref() {
-            path.denied.get_or_insert_with(|| claimed.clone());
+        if let Some(claimed) = call.parent_guard.as_ref().filter(|claimed| !leash.has(claimed)) {
+            path.stop(claimed.clone(), Mode::Enforce);
         }
         Ok(path)
+    }
+
+    /// Q1: the first that stops the call, of those that enforce and of those that observe.
+    fn stop(&mut self, name: String, mode: Mode) {
+        match mode {
+            Mode::Enforce => self.denied.get_or_insert(name),
+            Mode::Observe => self.observed.get_or_insert(name),
+        };
     }
 
     /// The account R5 is about.
@@ -86,6 +117,11 @@ impl Path {
     /// Q1: the first account above the session and below the organization that would not bear the hold.
     pub fn denied_ancestor(&self) -> Option<&str> {
         self.denied.as_deref()
+    }
+
+    /// Q1: the same among those whose guard only observes.
+    pub fn observed_ancestor(&self) -> Option<&str> {
+        self.observed.as_deref()
     }
 }
 
@@ -228,6 +264,7 @@ pub(crate) fn set<R: Rows>(turn: &mut Turn<'_, '_, R>, set: &SetBudget) -> Resul
         &set.by,
         &set.account,
         &set.request,
+        &set.justification,
         Kind::BudgetSet,
         |account| {
             if matches!(set.limit, Limit::Amount(amount) if amount <= NanoUsd::ZERO) {
@@ -250,6 +287,7 @@ pub(crate) fn grant<R: Rows>(turn: &mut Turn<'_, '_, R>, grant: &GrantBudget) ->
         &grant.by,
         &grant.account,
         &grant.request,
+        &grant.justification,
         Kind::BudgetGranted,
         |account| {
             if grant.amount <= NanoUsd::ZERO {
@@ -286,11 +324,14 @@ fn change<R: Rows>(
     by: &Principal,
     id: &AccountId,
     request: &crate::command::Request,
+    justification: &str,
     kind: Kind,
     change: impl FnOnce(Option<&Account>) -> Result<Account, Refusal>,
 ) -> Result<Reply, Fault> {
     let organization = match id {
-        AccountId::Organization(organization) | AccountId::Agent(organization, _) => organization.clone(),
+        AccountId::Organization(organization)
+        | AccountId::Agent(organization, _)
+        | AccountId::Guard(organization, _) => organization.clone(),
         AccountId::Session(session) => match session::find(turn, session)? {
             Some(session) => session.organization,
             None => return Ok(Reply::Refused(Refusal::SessionNotFound)),
@@ -312,6 +353,7 @@ fn change<R: Rows>(
     entry.operator_id.clone_from(&by.name);
     entry.organization_id = organization.as_str().to_owned();
     entry.request_id = request.id.as_str().to_owned();
+    justification.clone_into(&mut entry.reason);
     entry.budget_before = before
         .and_then(|account| account.available())
         .unwrap_or(NanoUsd::ZERO);

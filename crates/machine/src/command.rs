@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 
 use audit::Seal;
 use decision::{
-    AgentId, ApprovalId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp, ToolName,
+    AgentId, ApprovalId, Digest, DurationNs, GuardId, NanoUsd, Number, OrganizationId, RequestId, SessionId,
+    Timestamp, ToolName,
 };
 use minicbor::{Decode, Encode};
 
 use crate::guard::Guard;
+use crate::table::HaltMode;
 use crate::scope::{AccountId, GuardScope, Scope};
 
 /// What one log entry carries: commands that waited together, stamped once by the leader.
@@ -118,14 +120,21 @@ pub enum AgentPattern {
     Prefix(#[n(0)] String),
 }
 
+impl AgentPattern {
+    /// Says whether the agent is one of those named.
+    pub fn matches(&self, agent: &AgentId) -> bool {
+        match self {
+            AgentPattern::Exact(id) => id == agent,
+            AgentPattern::Prefix(prefix) => agent.as_str().starts_with(prefix.as_str()),
+        }
+    }
+}
+
 impl Principal {
     /// Says whether this principal may speak for the agent.
     pub fn speaks_for(&self, organization: &OrganizationId, agent: &AgentId) -> bool {
         self.organization.as_ref() == Some(organization)
-            && self.agents.iter().any(|pattern| match pattern {
-                AgentPattern::Exact(id) => id == agent,
-                AgentPattern::Prefix(prefix) => agent.as_str().starts_with(prefix.as_str()),
-            })
+            && self.agents.iter().any(|pattern| pattern.matches(agent))
     }
 
     /// Says whether this principal's reach includes the organization (cluster-wide roles reach all).
@@ -167,6 +176,9 @@ pub struct Register {
     /// What the agent says of itself; at most 32 pairs, checked at the edge.
     #[n(5)]
     pub metadata: BTreeMap<String, String>,
+    /// The named guard to run under.
+    #[n(6)]
+    pub guard: Option<GuardId>,
 }
 
 /// The retry key of a write and what it must agree with when it comes again.
@@ -208,6 +220,9 @@ pub struct PreExec {
     /// The approval that this call follows.
     #[n(10)]
     pub approval: Option<ApprovalId>,
+    /// The parameters' own numbers, for the breakers.
+    #[n(11)]
+    pub numbers: Vec<Number>,
 }
 
 /// What the proposing node found in the parameters. They never enter the log themselves.
@@ -252,6 +267,11 @@ pub struct PostExec {
     pub tokens_in: u64,
     #[n(9)]
     pub tokens_out: u64,
+    /// What prices the tokens where no cost is named; empty where nobody said.
+    #[n(10)]
+    pub model: String,
+    #[n(11)]
+    pub result: Option<Digest>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -289,6 +309,8 @@ pub struct SetBudget {
     pub limit: Limit,
     #[n(3)]
     pub request: Request,
+    #[n(4)]
+    pub justification: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -302,6 +324,8 @@ pub struct GrantBudget {
     pub amount: NanoUsd,
     #[n(3)]
     pub request: Request,
+    #[n(4)]
+    pub justification: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -310,10 +334,13 @@ pub struct PutGuard {
     pub by: Principal,
     #[n(1)]
     pub scope: GuardScope,
+    /// Its version is 0, or that of the guard it replaces.
     #[n(2)]
     pub guard: Guard,
     #[n(3)]
     pub request: Request,
+    #[n(4)]
+    pub justification: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -328,6 +355,14 @@ pub struct Engage {
     pub ticket: String,
     #[n(4)]
     pub request: Request,
+    #[n(5)]
+    pub mode: HaltMode,
+    /// How long a drain lasts; only a drain may end by itself.
+    #[n(6)]
+    pub ttl: Option<DurationNs>,
+    /// Its release shall need two people.
+    #[n(7)]
+    pub two_person: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -340,6 +375,8 @@ pub struct Release {
     pub justification: String,
     #[n(3)]
     pub request: Request,
+    #[n(4)]
+    pub ticket: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

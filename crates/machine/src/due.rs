@@ -5,10 +5,12 @@ use decision::{RequestId, SessionId, Timestamp};
 
 use crate::apply::Turn;
 use crate::approval;
+use crate::halt;
 use crate::post_exec::{expire_hold, session_entry};
 use crate::reply::Reply;
 use crate::scope::{AccountId, Scope};
 use crate::session::terminate;
+use crate::tally;
 use crate::table::{
     DueWork, Fault, Key, Read, Requester, Row, Rows, SESSION_IDLE, SESSION_TTL, Session, SessionStatus,
 };
@@ -53,6 +55,10 @@ fn carry_out<R: Rows>(turn: &mut Turn<'_, '_, R>, work: DueWork, left: usize) ->
         DueWork::SessionRemoval(id) => remove(turn, id, left),
         DueWork::ApprovalExpiry(id) => {
             approval::expire(turn, &id)?;
+            Ok(1)
+        }
+        DueWork::DrainEnd(scope) => {
+            halt::end_drain(turn, scope)?;
             Ok(1)
         }
         DueWork::ApprovalRemoval(id) => {
@@ -194,6 +200,11 @@ fn remove<R: Rows>(turn: &mut Turn<'_, '_, R>, id: SessionId, limit: usize) -> R
         turn.rows
             .put(Key::Due(next, DueWork::SessionRemoval(id)), Row::Mark);
         return Ok(limit);
+    }
+    if session.trip.is_some() {
+        tally::count(turn, &session, |tally| {
+            tally.tripped = tally.tripped.saturating_sub(1);
+        })?;
     }
     turn.rows.delete(Key::Account(AccountId::Session(id.clone())));
     // A halt of what is gone could never be released: its id comes to nobody again.

@@ -3,6 +3,7 @@
 use decision::{ApprovalId, Reason, SessionId, Verdict};
 
 use crate::scope::Scope;
+use crate::table::HaltMode;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -22,6 +23,7 @@ pub enum Event {
     },
     Engaged {
         scope: Scope,
+        mode: HaltMode,
         epoch: u64,
     },
     Released {

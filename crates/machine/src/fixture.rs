@@ -7,8 +7,8 @@ use crate::command::{Fixture, Limit};
 use crate::pre_exec::see_nonce;
 use crate::reply::{Refusal, Reply};
 use crate::scope::AccountId;
-use crate::session::{insert, opened};
-use crate::table::{Account, Fault, Key, Read, Row, Rows, Trip};
+use crate::session::{insert, opened, trip};
+use crate::table::{Account, Fault, Key, Read, Row, Rows};
 
 pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Result<Reply, Fault> {
     if !turn.cluster.fixtures {
@@ -27,11 +27,9 @@ pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Re
             load.agent.clone(),
             std::collections::BTreeMap::new(),
         );
-        session.trip = load.tripped.then(|| Trip {
-            reason: decision::Reason::CircuitOpen,
-            at: turn.now(),
-            call_number: 0,
-        });
+        if load.tripped {
+            trip(turn, &load.session, &mut session, decision::Reason::CircuitOpen, 0)?;
+        }
         let account = Account {
             spent: load.spent,
             ..Account::opened(Limit::Amount(load.granted))
@@ -44,7 +42,7 @@ pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Re
             see_nonce(turn, &load.session, *nonce)?;
         }
         // No idle timer: the benchmark's sessions do not go stale between its runs.
-        insert(turn, &load.session, session);
+        insert(turn, &load.session, session)?;
     }
     let mut entry = turn.entry(Kind::Fixture);
     entry.detail = format!("{} sessions", fixture.sessions.len());

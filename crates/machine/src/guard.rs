@@ -1,7 +1,13 @@
 //! Guard configuration: the limits a session runs under.
 
-use decision::{Digest, DurationNs, HitlRule, NanoUsd, PerBillion};
+use decision::decide::RuleSet;
+use decision::facts::Mode;
+use decision::limits::Rate;
+use decision::{Breakers, Digest, DurationNs, GuardId, HitlRule, NanoUsd, PerBillion, ToolName, ToolPattern};
 use minicbor::{Decode, Encode};
+
+use crate::command::AgentPattern;
+use crate::price::Prices;
 
 /// The limits of SP/1.0 §5.2 and ours; `None` is "not limited". The wire's 0 became `None` at the edge.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -51,6 +57,77 @@ pub struct Guard {
     pub approval_ttl: DurationNs,
     #[n(17)]
     pub pause_scope: PauseScope,
+    /// The guard above it: of a named guard its place in the tree, of another the tree its sessions run in.
+    #[n(18)]
+    pub parent: Option<GuardId>,
+    /// Who may register under it, where it is a named one; nobody by default.
+    #[n(19)]
+    pub agents: Vec<AgentPattern>,
+    #[n(20)]
+    pub mode: Mode,
+    /// Unset allows every tool; empty allows none.
+    #[n(21)]
+    pub allowed_tools: Option<Vec<ToolPattern>>,
+    #[n(22)]
+    pub rate: Option<Rate>,
+    #[n(23)]
+    pub breakers: Breakers,
+    /// Tokens of the whole session, in and out.
+    #[n(24)]
+    pub max_tokens: Option<u64>,
+    /// What the whole session may have cost.
+    #[n(25)]
+    pub max_cost: Option<NanoUsd>,
+    #[n(26)]
+    pub prices: Prices,
+    /// Limits of single tools; they only tighten the guard's own.
+    #[n(27)]
+    pub tool_limits: Vec<ToolLimit>,
+    /// Rules whose DENY `HitlRule::OnDeny` turns into a question, besides R5b.
+    #[n(28)]
+    pub on_deny_rules: RuleSet,
+    #[n(29)]
+    pub latch_scope: LatchScope,
+    /// Open sessions of one agent.
+    #[n(30)]
+    pub max_agent_sessions: Option<u32>,
+    /// Open sessions of the whole organization.
+    #[n(31)]
+    pub max_organization_sessions: Option<u32>,
+    /// How long a single-use authorization lives; unset hands out none.
+    #[n(32)]
+    pub ticket_ttl: Option<DurationNs>,
+    /// From this part of a limit upwards an ALLOW carries a warning.
+    #[n(33)]
+    pub warn_at: Option<PerBillion>,
+    /// What one call may be charged beyond its hold; unset books every report in full.
+    #[n(34)]
+    pub max_overdraft: Option<NanoUsd>,
+}
+
+/// What one kind of tool may do, beside what the guard says of all.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ToolLimit {
+    #[n(0)]
+    pub tool: ToolPattern,
+    #[n(1)]
+    pub max_repeat_calls: Option<u32>,
+    #[n(2)]
+    pub window: Option<Window>,
+    /// Every call of it is asked for.
+    #[n(3)]
+    pub ask: bool,
+}
+
+/// What a tripped circuit stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum LatchScope {
+    #[n(0)]
+    Session,
+    /// New sessions of its agent start tripped, too.
+    #[n(1)]
+    Agent,
 }
 
 /// Calls of one tool in one window (SP/1.0 layer 5).
@@ -86,7 +163,7 @@ pub enum PauseScope {
 }
 
 /// What becomes of a hold that nobody settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Unsettled {
     #[n(0)]
     Charge,
@@ -131,6 +208,23 @@ impl Default for Guard {
             require_params: false,
             approval_ttl: DurationNs::from_secs(300),
             pause_scope: PauseScope::Session,
+            parent: None,
+            agents: Vec::new(),
+            mode: Mode::Enforce,
+            allowed_tools: None,
+            rate: None,
+            breakers: Breakers::default(),
+            max_tokens: None,
+            max_cost: None,
+            prices: Prices::default(),
+            tool_limits: Vec::new(),
+            on_deny_rules: RuleSet::EMPTY,
+            latch_scope: LatchScope::Session,
+            max_agent_sessions: None,
+            max_organization_sessions: None,
+            ticket_ttl: None,
+            warn_at: None,
+            max_overdraft: None,
         }
     }
 }
@@ -139,5 +233,128 @@ impl Guard {
     /// SHA-256 over the guard's bytes at rest; in the audit entry of every verdict it took part in.
     pub fn digest(&self) -> Digest {
         Digest::of(&crate::table::bytes(self))
+    }
+
+    /// A guard that limits nothing.
+    pub fn unlimited() -> Self {
+        Self {
+            max_repeat_calls: None,
+            error_amplification: false,
+            trip_policy: TripPolicy::Never,
+            breakers: Breakers::off(),
+            ..Self::default()
+        }
+    }
+
+    /// P2, of this guard alone.
+    pub fn allows(&self, tool: &ToolName) -> bool {
+        self.allowed_tools
+            .as_ref()
+            .is_none_or(|allowed| allowed.iter().any(|pattern| pattern.matches(tool)))
+    }
+
+    /// This guard as it is for one tool: its own limits, tightened by those of the tool.
+    pub fn max_repeats_of(&self, tool: &ToolName) -> Option<u32> {
+        self.limits_of(tool)
+            .map(|limit| limit.max_repeat_calls)
+            .fold(self.max_repeat_calls, least)
+    }
+
+    /// Q4: the window that one tool is counted in.
+    pub fn window_of(&self, tool: &ToolName) -> Option<Window> {
+        self.limits_of(tool)
+            .map(|limit| limit.window)
+            .fold(self.window, tighter)
+    }
+
+    /// R7: when a person is asked for a call of this tool.
+    pub fn hitl_of(&self, tool: &ToolName) -> HitlRule {
+        if self.limits_of(tool).any(|limit| limit.ask) {
+            HitlRule::Always
+        } else {
+            self.hitl
+        }
+    }
+
+    fn limits_of<'g>(&'g self, tool: &'g ToolName) -> impl Iterator<Item = &'g ToolLimit> {
+        self.tool_limits
+            .iter()
+            .filter(move |limit| limit.tool.matches(tool))
+    }
+
+    /// Takes over whatever another guard on the same path limits more. Lists of tools, prices and rules are not
+    /// part of it: each guard's own apply.
+    pub fn tighten(&mut self, other: &Guard) {
+        self.max_repeat_calls = least(self.max_repeat_calls, other.max_repeat_calls);
+        self.error_amplification |= other.error_amplification;
+        self.timeout = least(self.timeout, other.timeout);
+        self.window = tighter(self.window, other.window);
+        self.max_total_calls = least(self.max_total_calls, other.max_total_calls);
+        self.probabilistic = self.probabilistic.max(other.probabilistic);
+        self.hitl = stricter(self.hitl, other.hitl);
+        self.on_deny_rules = self.on_deny_rules.and(other.on_deny_rules);
+        self.hold_ttl = self.hold_ttl.min(other.hold_ttl);
+        self.unsettled = self.unsettled.min(other.unsettled);
+        self.trip_policy = match (self.trip_policy, other.trip_policy) {
+            (TripPolicy::Seed, _) | (_, TripPolicy::Seed) => TripPolicy::Seed,
+            (TripPolicy::Behaviour, _) | (_, TripPolicy::Behaviour) => TripPolicy::Behaviour,
+            (TripPolicy::Never, TripPolicy::Never) => TripPolicy::Never,
+        };
+        self.default_cost = self.default_cost.max(other.default_cost);
+        self.settle_at_least_hold |= other.settle_at_least_hold;
+        self.require_params |= other.require_params;
+        self.approval_ttl = self.approval_ttl.min(other.approval_ttl);
+        if other.pause_scope == PauseScope::Session {
+            self.pause_scope = PauseScope::Session;
+        }
+        self.rate = match (self.rate, other.rate) {
+            (Some(one), Some(two)) => Some(Rate {
+                calls: one.calls.min(two.calls),
+                span: one.span.max(two.span),
+            }),
+            (one, two) => one.or(two),
+        };
+        self.breakers = self.breakers.tightened(&other.breakers);
+        self.max_tokens = least(self.max_tokens, other.max_tokens);
+        self.max_cost = least(self.max_cost, other.max_cost);
+        self.tool_limits.extend(other.tool_limits.iter().cloned());
+        self.latch_scope = self.latch_scope.max(other.latch_scope);
+        self.max_agent_sessions = least(self.max_agent_sessions, other.max_agent_sessions);
+        self.max_organization_sessions =
+            least(self.max_organization_sessions, other.max_organization_sessions);
+        self.ticket_ttl = least(self.ticket_ttl, other.ticket_ttl);
+        self.warn_at = least(self.warn_at, other.warn_at);
+        self.max_overdraft = least(self.max_overdraft, other.max_overdraft);
+    }
+}
+
+/// The smaller of two limits; unset is none.
+fn least<T: Ord>(one: Option<T>, two: Option<T>) -> Option<T> {
+    match (one, two) {
+        (Some(one), Some(two)) => Some(one.min(two)),
+        (one, two) => one.or(two),
+    }
+}
+
+/// At least as tight as both: fewer calls in a longer time.
+fn tighter(one: Option<Window>, two: Option<Window>) -> Option<Window> {
+    match (one, two) {
+        (Some(one), Some(two)) => Some(Window {
+            duration: one.duration.max(two.duration),
+            max_calls: one.max_calls.min(two.max_calls),
+        }),
+        (one, two) => one.or(two),
+    }
+}
+
+/// Asking for everything goes before asking from a threshold, that before not asking; asking instead of denying
+/// loosens, so all must want it.
+fn stricter(one: HitlRule, two: HitlRule) -> HitlRule {
+    match (one, two) {
+        (HitlRule::Always, _) | (_, HitlRule::Always) => HitlRule::Always,
+        (HitlRule::OnThreshold(one), HitlRule::OnThreshold(two)) => HitlRule::OnThreshold(one.max(two)),
+        (HitlRule::OnThreshold(ratio), _) | (_, HitlRule::OnThreshold(ratio)) => HitlRule::OnThreshold(ratio),
+        (HitlRule::OnDeny, HitlRule::OnDeny) => HitlRule::OnDeny,
+        (HitlRule::Never | HitlRule::OnDeny, HitlRule::Never | HitlRule::OnDeny) => HitlRule::Never,
     }
 }

@@ -1,50 +1,122 @@
-//! Guards: written by operators, read live at every call's place in the log.
+//! Guards: written by operators, checked when they are written, read live at every call's place in the log.
 
 use audit::Kind;
-use decision::{AgentId, NanoUsd, OrganizationId};
+use decision::{NanoUsd, OrganizationId};
 
 use crate::apply::Turn;
-use crate::command::PutGuard;
+use crate::command::{Limit, PutGuard};
 use crate::guard::Guard;
+use crate::leash::{self, GUARD_DEPTH_MAX};
 use crate::replay;
 use crate::reply::{Refusal, Reply};
-use crate::scope::GuardScope;
-use crate::table::{Fault, Key, Read, Row, Rows};
+use crate::scope::{AccountId, GuardScope};
+use crate::table::{Account, Fault, Key, Read, Row, Rows};
 
-/// The guard an agent's calls run under: the agent's, else the organization's, else the default.
-///
-/// The most specific one applies whole, so that an operator reads one guard and knows the limits.
-pub fn effective<R: Rows>(rows: &R, organization: &OrganizationId, agent: &AgentId) -> Result<Guard, Fault> {
-    let scopes = [
-        GuardScope::Agent(organization.clone(), agent.clone()),
-        GuardScope::Organization(organization.clone()),
-        GuardScope::Default,
-    ];
-    for scope in &scopes {
-        if let Some(guard) = rows.guard(scope)? {
-            return Ok(guard);
+/// Entries of one list of a guard: it is read with every call.
+pub const LIST_MAX: usize = 64;
+
+/// What no guard may say, wherever it is put. The edge refuses it; so does this.
+pub(crate) fn check(guard: &Guard) -> Result<(), Refusal> {
+    let prices = &guard.prices;
+    let amounts = [("default_cost", Some(guard.default_cost)), ("max_overdraft", guard.max_overdraft)]
+        .into_iter()
+        .chain(prices.tools.iter().map(|price| ("tool_prices", Some(price.cost))))
+        .chain(
+            prices
+                .models
+                .iter()
+                .map(|row| row.price)
+                .chain([prices.other_models])
+                .flat_map(|price| [price.input, price.output])
+                .map(|amount| ("model_prices", Some(amount))),
+        );
+    for (field, amount) in amounts {
+        if amount.is_some_and(NanoUsd::is_negative) {
+            return Err(Refusal::Invalid(format!("{field} must not be below zero")));
         }
     }
-    Err(Fault::Missing(Key::Guard(GuardScope::Default)))
+    for (field, amount) in [("budget", guard.budget), ("max_cost", guard.max_cost)] {
+        if amount.is_some_and(|amount| amount <= NanoUsd::ZERO) {
+            return Err(Refusal::Invalid(format!("{field} is above zero, or unset")));
+        }
+    }
+    let lists = [
+        ("agents", guard.agents.len()),
+        ("allowed_tools", guard.allowed_tools.as_ref().map_or(0, Vec::len)),
+        ("tool_limits", guard.tool_limits.len()),
+        ("tool_prices", prices.tools.len()),
+        ("model_prices", prices.models.len()),
+    ];
+    for (field, length) in lists {
+        if length > LIST_MAX {
+            return Err(Refusal::Invalid(format!("{field} has more than {LIST_MAX} entries")));
+        }
+    }
+    if guard.rate.is_some_and(|rate| rate.calls == 0 || rate.span.nanos() == 0) {
+        return Err(Refusal::Invalid(
+            "rate needs calls and a span above zero, or is unset".to_owned(),
+        ));
+    }
+    guard
+        .breakers
+        .check()
+        .map_err(|invalid| Refusal::Invalid(invalid.to_string()))
 }
 
-/// Amounts that would lift limits instead of setting them. The edge refuses them; so does this.
-pub(crate) fn check(guard: &Guard) -> Result<(), Refusal> {
-    if guard.default_cost.is_negative() {
-        return Err(Refusal::Invalid("default_cost must not be below zero".to_owned()));
+/// Checks where a guard stands in its organization's tree.
+fn check_place<R: Rows>(rows: &R, put: &PutGuard) -> Result<Result<(), Refusal>, Fault> {
+    let Some(parent) = &put.guard.parent else {
+        return Ok(place_is_kept(rows, put)?);
+    };
+    let organization = match &put.scope {
+        GuardScope::Default => {
+            return Ok(Err(Refusal::Invalid(
+                "the default guard is of no organization: it has no parent".to_owned(),
+            )));
+        }
+        GuardScope::Organization(organization)
+        | GuardScope::Agent(organization, _)
+        | GuardScope::Named(organization, _) => organization,
+    };
+    let named = GuardScope::Named(organization.clone(), parent.clone());
+    if rows.guard(&named)?.is_none() {
+        return Ok(Err(Refusal::Invalid(format!("the parent {named} is not there"))));
     }
-    if guard.budget.is_some_and(|budget| budget <= NanoUsd::ZERO) {
-        return Err(Refusal::Invalid("a budget is above zero, or unset".to_owned()));
+    let above = leash::branch(rows, organization, Some(parent))?;
+    if above.iter().any(|(scope, _)| *scope == put.scope) {
+        return Ok(Err(Refusal::Invalid(format!(
+            "{} would be above itself: guards form a tree",
+            put.scope
+        ))));
     }
-    Ok(())
+    if above.len() >= GUARD_DEPTH_MAX {
+        return Ok(Err(Refusal::Invalid(format!(
+            "{named} is {} deep already: a tree has at most {GUARD_DEPTH_MAX} levels",
+            above.len()
+        ))));
+    }
+    place_is_kept(rows, put)
+}
+
+/// A named guard stays where it is: what is below it would move with it, limits and money and all.
+fn place_is_kept<R: Rows>(rows: &R, put: &PutGuard) -> Result<Result<(), Refusal>, Fault> {
+    let named = matches!(put.scope, GuardScope::Named(..));
+    let earlier = rows.guard(&put.scope)?.filter(|_| named);
+    Ok(match earlier {
+        Some(earlier) if earlier.parent != put.guard.parent => Err(Refusal::Precondition(format!(
+            "{} stays below {}: put another guard below the new parent",
+            put.scope,
+            earlier.parent.as_ref().map_or("no guard", |parent| parent.as_str())
+        ))),
+        Some(_) | None => Ok(()),
+    })
 }
 
 pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result<Reply, Fault> {
-    let within = match &put.scope {
-        GuardScope::Default => put.by.organization.is_none(),
-        GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => {
-            put.by.reaches(organization)
-        }
+    let organization = organization(&put.scope);
+    let within = match organization {
+        None => put.by.organization.is_none(),
+        Some(organization) => put.by.reaches(organization),
     };
     if !within {
         return Ok(turn.refuse(&put.by, format!("guard {}", put.scope)));
@@ -53,19 +125,28 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
     if let Some(earlier) = replay::recall(turn, &requester, &put.request)? {
         return Ok(earlier);
     }
+    let earlier = turn.rows.guard(&put.scope)?.map_or(0, |earlier| earlier.version);
+    if put.guard.version != 0 && put.guard.version != earlier {
+        return Ok(Reply::Refused(Refusal::Conflict(format!(
+            "{} is at version {earlier}, not {}: look at it again",
+            put.scope, put.guard.version
+        ))));
+    }
     if let Err(refusal) = check(&put.guard) {
         return Ok(Reply::Refused(refusal));
     }
+    if let Err(refusal) = check_place(turn.rows, put)? {
+        return Ok(Reply::Refused(refusal));
+    }
     let mut guard = put.guard.clone();
-    guard.version = turn
-        .rows
-        .guard(&put.scope)?
-        .map_or(0, |earlier| earlier.version)
-        .saturating_add(1);
+    guard.version = earlier.saturating_add(1);
+    open_account(turn, &put.scope, &guard)?;
 
     let mut entry = turn.entry(Kind::GuardPut);
     entry.operator_id.clone_from(&put.by.name);
+    entry.organization_id = organization.map_or(String::new(), |organization| organization.as_str().to_owned());
     entry.request_id = put.request.id.as_str().to_owned();
+    entry.reason.clone_from(&put.justification);
     entry.policy_digest = guard.digest().as_bytes().to_vec();
     entry.detail = format!("{} version {}", put.scope, guard.version);
     let sequence = turn.record(entry);
@@ -74,4 +155,31 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
     let reply = Reply::Guard(guard, turn.place(sequence));
     replay::remember(turn, requester, &put.request, &reply);
     Ok(reply)
+}
+
+/// A named guard's budget opens the account that all below it share; later changes go through budgets.
+fn open_account<R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    scope: &GuardScope,
+    guard: &Guard,
+) -> Result<(), Fault> {
+    let (GuardScope::Named(organization, id), Some(budget)) = (scope, guard.budget) else {
+        return Ok(());
+    };
+    let account = AccountId::Guard(organization.clone(), id.clone());
+    if turn.rows.account(&account)?.is_none() {
+        let opened = Account::opened(Limit::Amount(budget));
+        turn.rows.put(Key::Account(account), Row::Account(opened));
+    }
+    Ok(())
+}
+
+/// The organization that a guard is of; none for the default.
+fn organization(scope: &GuardScope) -> Option<&OrganizationId> {
+    match scope {
+        GuardScope::Default => None,
+        GuardScope::Organization(organization)
+        | GuardScope::Agent(organization, _)
+        | GuardScope::Named(organization, _) => Some(organization),
+    }
 }

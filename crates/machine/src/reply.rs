@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 use crate::approval::ApprovalStatus;
 use crate::command::Successor;
 use crate::guard::Guard;
-use crate::table::{Account, SessionStatus};
+use crate::table::{Account, HaltMode, SessionStatus};
 
 /// The answer to one command.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -117,6 +117,11 @@ pub struct HaltReply {
     pub engaged: bool,
     #[n(2)]
     pub place: Place,
+    #[n(3)]
+    pub mode: HaltMode,
+    /// Another person has to ask for the release, too.
+    #[n(4)]
+    pub needs_second: bool,
 }
 
 /// An approval as it now stands.

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use decision::id::GuardId;
 use decision::{AgentId, OrganizationId, SessionId};
 use minicbor::{Decode, Encode};
 
-/// The reach of the kill switch, outermost first. Written `global`, `org/acme`,
-/// `org/acme/agent/bot-1`, `session/ses_…`.
+/// The reach of the kill switch. Written `global`, `org/acme`, `org/acme/agent/bot-1`, `session/ses_…`,
+/// `org/acme/guard/research`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Scope {
     #[n(0)]
@@ -18,6 +19,9 @@ pub enum Scope {
     Agent(#[n(0)] OrganizationId, #[n(1)] AgentId),
     #[n(3)]
     Session(#[n(0)] SessionId),
+    /// A guard and all below it.
+    #[n(4)]
+    Guard(#[n(0)] OrganizationId, #[n(1)] GuardId),
 }
 
 /// Whose money: written like a scope, without `global`.
@@ -29,9 +33,12 @@ pub enum AccountId {
     Agent(#[n(0)] OrganizationId, #[n(1)] AgentId),
     #[n(2)]
     Session(#[n(0)] SessionId),
+    /// Shared by all that run under the guard.
+    #[n(3)]
+    Guard(#[n(0)] OrganizationId, #[n(1)] GuardId),
 }
 
-/// Where a guard is put: written `default`, `org/acme`, `org/acme/agent/bot-1`.
+/// Where a guard is put: written `default`, `org/acme`, `org/acme/agent/bot-1`, `org/acme/guard/research`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum GuardScope {
     #[n(0)]
@@ -40,6 +47,9 @@ pub enum GuardScope {
     Organization(#[n(0)] OrganizationId),
     #[n(2)]
     Agent(#[n(0)] OrganizationId, #[n(1)] AgentId),
+    /// A guard of a tree, which sessions name.
+    #[n(3)]
+    Named(#[n(0)] OrganizationId, #[n(1)] GuardId),
 }
 
 /// A text that names no scope, account or guard.
@@ -50,9 +60,9 @@ pub struct InvalidScope {
     expected: &'static str,
 }
 
-const SCOPES: &str = "global, org/ORG, org/ORG/agent/AGENT, session/SESSION";
-const ACCOUNTS: &str = "org/ORG, org/ORG/agent/AGENT, session/SESSION";
-const GUARDS: &str = "default, org/ORG, org/ORG/agent/AGENT";
+const SCOPES: &str = "global, org/ORG, org/ORG/agent/AGENT, org/ORG/guard/GUARD, session/SESSION";
+const ACCOUNTS: &str = "org/ORG, org/ORG/agent/AGENT, org/ORG/guard/GUARD, session/SESSION";
+const GUARDS: &str = "default, org/ORG, org/ORG/agent/AGENT, org/ORG/guard/GUARD";
 
 impl FromStr for Scope {
     type Err = InvalidScope;
@@ -62,6 +72,7 @@ impl FromStr for Scope {
             Some(Path::Word("global")) => Ok(Self::Global),
             Some(Path::Organization(org)) => Ok(Self::Organization(org)),
             Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
+            Some(Path::Guard(org, guard)) => Ok(Self::Guard(org, guard)),
             Some(Path::Session(id)) => Ok(Self::Session(id)),
             Some(Path::Word(_)) | None => Err(InvalidScope {
                 given: text.to_owned(),
@@ -78,6 +89,7 @@ impl FromStr for AccountId {
         match Path::parse(text) {
             Some(Path::Organization(org)) => Ok(Self::Organization(org)),
             Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
+            Some(Path::Guard(org, guard)) => Ok(Self::Guard(org, guard)),
             Some(Path::Session(id)) => Ok(Self::Session(id)),
             Some(Path::Word(_)) | None => Err(InvalidScope {
                 given: text.to_owned(),
@@ -95,6 +107,7 @@ impl FromStr for GuardScope {
             Some(Path::Word("default")) => Ok(Self::Default),
             Some(Path::Organization(org)) => Ok(Self::Organization(org)),
             Some(Path::Agent(org, agent)) => Ok(Self::Agent(org, agent)),
+            Some(Path::Guard(org, guard)) => Ok(Self::Named(org, guard)),
             Some(Path::Word(_) | Path::Session(_)) | None => Err(InvalidScope {
                 given: text.to_owned(),
                 expected: GUARDS,
@@ -107,6 +120,7 @@ enum Path<'a> {
     Word(&'a str),
     Organization(OrganizationId),
     Agent(OrganizationId, AgentId),
+    Guard(OrganizationId, GuardId),
     Session(SessionId),
 }
 
@@ -120,6 +134,9 @@ impl<'a> Path<'a> {
             ("org", Some(org), Some("agent"), Some(agent)) => {
                 Self::Agent(OrganizationId::parse(org).ok()?, AgentId::parse(agent).ok()?)
             }
+            ("org", Some(org), Some("guard"), Some(guard)) => {
+                Self::Guard(OrganizationId::parse(org).ok()?, GuardId::parse(guard).ok()?)
+            }
             _ => return None,
         };
         parts.next().is_none().then_some(path)
@@ -132,6 +149,7 @@ impl fmt::Display for Scope {
             Self::Global => f.write_str("global"),
             Self::Organization(org) => write!(f, "org/{org}"),
             Self::Agent(org, agent) => write!(f, "org/{org}/agent/{agent}"),
+            Self::Guard(org, guard) => write!(f, "org/{org}/guard/{guard}"),
             Self::Session(id) => write!(f, "session/{id}"),
         }
     }
@@ -142,6 +160,7 @@ impl fmt::Display for AccountId {
         match self {
             Self::Organization(org) => write!(f, "org/{org}"),
             Self::Agent(org, agent) => write!(f, "org/{org}/agent/{agent}"),
+            Self::Guard(org, guard) => write!(f, "org/{org}/guard/{guard}"),
             Self::Session(id) => write!(f, "session/{id}"),
         }
     }
@@ -153,6 +172,7 @@ impl fmt::Display for GuardScope {
             Self::Default => f.write_str("default"),
             Self::Organization(org) => write!(f, "org/{org}"),
             Self::Agent(org, agent) => write!(f, "org/{org}/agent/{agent}"),
+            Self::Named(org, guard) => write!(f, "org/{org}/guard/{guard}"),
         }
     }
 }

@@ -3,22 +3,28 @@
 use std::collections::BTreeMap;
 
 use audit::Kind;
-use decision::{AgentId, OrganizationId, Reason, SessionId, Timestamp};
+use decision::limits::RateWindow;
+use decision::{AgentId, NanoUsd, OrganizationId, Outcomes, Reason, SessionId, Timestamp};
 
 use crate::apply::Turn;
 use crate::approval;
 use crate::budget;
-use crate::command::{Act, EndSession, Register, Seen, SessionAct};
+use crate::command::{Act, EndSession, Principal, Register, Seen, SessionAct};
 use crate::due::{self, DUE_MAX};
 use crate::event::Event;
-use crate::guard_put;
+use crate::guard::LatchScope;
+use crate::halt;
+use crate::leash::Leash;
 use crate::post_exec::session_entry;
 use crate::pre_exec::mint;
 use crate::replay;
 use crate::reply::{Refusal, Registered, Reply};
+use crate::scope::{AccountId, GuardScope};
 use crate::table::{
     DueWork, Fault, Key, Read, Row, Rows, SESSION_IDLE, SESSION_KEPT, SESSION_TTL, Session, SessionStatus,
+    Trip,
 };
+use crate::tally;
 
 pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register) -> Result<Reply, Fault> {
     let Register {
@@ -28,6 +34,7 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
         resume,
         request,
         metadata,
+        guard: named,
     } = register;
     if !by.speaks_for(organization, agent) {
         return Ok(turn.refuse(by, format!("org/{organization}/agent/{agent}")));
@@ -38,8 +45,7 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
     {
         return Ok(earlier);
     }
-    let guard = guard_put::effective(turn.rows, organization, agent)?;
-    let (id, sequence) = match resume {
+    let (id, guard, sequence) = match resume {
         Some(id) => {
             let Some(mut session) = find(turn, id)? else {
                 return Ok(Reply::Refused(Refusal::SessionNotFound));
@@ -58,27 +64,38 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
                 SessionStatus::Active | SessionStatus::Paused => {}
             }
             session.last_activity = turn.now();
+            let guard = Leash::of(turn.rows, &session)?.effective().clone();
             let sequence = turn.record(session_entry(turn, Kind::SessionResumed, id, &session));
             turn.rows
                 .put(Key::Session(id.clone()), Row::Session(Box::new(session)));
-            (id.clone(), sequence)
+            (id.clone(), guard, sequence)
         }
         None => {
+            let mut session = opened(turn, organization.clone(), agent.clone(), metadata.clone());
+            session.guard.clone_from(named);
+            if let Err(refusal) = may_open(turn, by, &session)? {
+                return Ok(Reply::Refused(refusal));
+            }
+            let leash = Leash::of(turn.rows, &session)?;
+            let guard = leash.effective().clone();
             let minted = SessionId::parse(&mint(turn, "ses_")).ok();
             let Some(id) = fresh(turn, minted)? else {
                 return Ok(Reply::Refused(Refusal::Invalid(
                     "no session id could be minted".to_owned(),
                 )));
             };
-            let session = opened(turn, organization.clone(), agent.clone(), metadata.clone());
             budget::open_own(turn, &guard, &id, &session)?;
             let mut entry = session_entry(turn, Kind::SessionRegistered, &id, &session);
-            entry.policy_digest = guard.digest().as_bytes().to_vec();
+            entry.policy_digest = leash.digest().as_bytes().to_vec();
+            entry.detail = named.as_ref().map_or(String::new(), |guard| format!("guard {guard}"));
             let sequence = turn.record(entry);
-            insert(turn, &id, session);
+            if guard.latch_scope == LatchScope::Agent {
+                start_tripped(turn, &id, &mut session)?;
+            }
+            insert(turn, &id, session)?;
             arm_idle(turn, &id);
             turn.events.push(Event::SessionOpened);
-            (id, sequence)
+            (id, guard, sequence)
         }
     };
     let reply = Reply::Registered(Registered {
@@ -90,6 +107,80 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
         replay::remember(turn, requester, request, &reply);
     }
     Ok(reply)
+}
+
+/// Says whether this agent may open one more session, under the guard it names.
+fn may_open<R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    by: &Principal,
+    session: &Session,
+) -> Result<Result<(), Refusal>, Fault> {
+    if let Some(named) = &session.guard {
+        let scope = GuardScope::Named(session.organization.clone(), named.clone());
+        let guard = turn.rows.guard(&scope)?;
+        // What is not there and what is not for this agent are refused alike.
+        if !guard.is_some_and(|guard| guard.agents.iter().any(|agent| agent.matches(&session.agent))) {
+            turn.refuse(by, scope.to_string());
+            return Ok(Err(Refusal::NotYours(scope.to_string())));
+        }
+    }
+    let leash = Leash::of(turn.rows, session)?;
+    let stops = halt::above_leash(turn.rows, session, None, &leash)?;
+    if let Some(scope) = stops.drain {
+        let drained = halt::scope_of(&scope, session, None).map_or(String::new(), |scope| scope.to_string());
+        return Ok(Err(Refusal::Precondition(format!(
+            "{drained} is drained: no new sessions until it is released"
+        ))));
+    }
+    let organization = AccountId::Organization(session.organization.clone());
+    let agent = AccountId::Agent(session.organization.clone(), session.agent.clone());
+    let guard = leash.effective();
+    for (place, most) in [
+        (agent, guard.max_agent_sessions),
+        (organization, guard.max_organization_sessions),
+    ] {
+        let open = turn.rows.tally(&place)?.unwrap_or_default().open;
+        if most.is_some_and(|most| open >= most) {
+            return Ok(Err(Refusal::Precondition(format!(
+                "{place} has {open} open sessions, as many as its guard allows"
+            ))));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The latch of the agent's other sessions holds for a new one.
+fn start_tripped<R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    id: &SessionId,
+    session: &mut Session,
+) -> Result<(), Fault> {
+    let agent = AccountId::Agent(session.organization.clone(), session.agent.clone());
+    if turn.rows.tally(&agent)?.unwrap_or_default().tripped > 0 {
+        trip(turn, id, session, Reason::CircuitOpen, 0)?;
+    }
+    Ok(())
+}
+
+/// Latches the circuit with its first reason.
+pub(crate) fn trip<R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    id: &SessionId,
+    session: &mut Session,
+    reason: Reason,
+    call_number: u64,
+) -> Result<(), Fault> {
+    if session.trip.is_some() {
+        return Ok(());
+    }
+    session.trip = Some(Trip {
+        reason,
+        at: turn.now(),
+        call_number,
+    });
+    tally::count(turn, session, |tally| tally.tripped = tally.tripped.saturating_add(1))?;
+    turn.events.push(Event::Tripped { session: id.clone() });
+    Ok(())
 }
 
 /// A session as it may still be asked for: an hour after its end it is gone, however far its removal is.
@@ -157,15 +248,28 @@ pub(crate) fn opened<R: Rows>(
         waiting: Vec::new(),
         ended_at: None,
         paused_by_operator: false,
+        guard: None,
+        recent: Vec::new(),
+        rate: RateWindow::default(),
+        outcomes: Outcomes::default(),
+        denials: 0,
+        tokens: 0,
+        cost: NanoUsd::ZERO,
     }
 }
 
-/// Writes a new session and its index.
-pub(crate) fn insert<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &SessionId, session: Session) {
+/// Writes a new session, its index, and counts it.
+pub(crate) fn insert<R: Rows>(
+    turn: &mut Turn<'_, '_, R>,
+    id: &SessionId,
+    session: Session,
+) -> Result<(), Fault> {
+    tally::count(turn, &session, |tally| tally.open = tally.open.saturating_add(1))?;
     let index = Key::SessionOf(session.organization.clone(), session.agent.clone(), id.clone());
     turn.rows.put(index, Row::Mark);
     turn.rows
         .put(Key::Session(id.clone()), Row::Session(Box::new(session)));
+    Ok(())
 }
 
 pub(crate) fn seen<R: Rows>(turn: &mut Turn<'_, '_, R>, seen: &Seen) -> Result<Reply, Fault> {
@@ -227,6 +331,7 @@ pub(crate) fn terminate<R: Rows>(
     approval::cancel_all(turn, &mut session)?;
     session.status = SessionStatus::Terminated;
     session.ended_at = Some(turn.now());
+    tally::count(turn, &session, |tally| tally.open = tally.open.saturating_sub(1))?;
     let mut entry = session_entry(turn, Kind::SessionEnded, id, &session);
     entry.operator_id = by.to_owned();
     entry.reason = why.to_owned();
@@ -253,7 +358,7 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
         return Ok(earlier);
     }
     let kind = match (act.act, session.status) {
-        (_, SessionStatus::Terminated) => {
+        (Act::Pause | Act::Resume | Act::Terminate, SessionStatus::Terminated) => {
             return Ok(Reply::Refused(Refusal::Precondition(
                 "the session has ended".to_owned(),
             )));
@@ -272,6 +377,9 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
                 )));
             }
             reset_circuit(&mut session);
+            tally::count(turn, &session, |tally| {
+                tally.tripped = tally.tripped.saturating_sub(1);
+            })?;
             Kind::CircuitReset
         }
         (Act::Pause, SessionStatus::Active | SessionStatus::Paused) => {
@@ -318,6 +426,12 @@ fn reset_circuit(session: &mut Session) {
         Reason::GlobalLimit => session.total_calls_base = session.total_calls,
         Reason::Timeout => session.first_call_at = None,
         Reason::WindowExceeded => session.windows.clear(),
+        Reason::RateExceeded => session.rate = RateWindow::default(),
+        Reason::ErrorRateExceeded => session.outcomes = Outcomes::default(),
+        Reason::ConsecutiveDenials => session.denials = 0,
+        Reason::TokenCeiling => session.tokens = 0,
+        Reason::CostCeiling => session.cost = NanoUsd::ZERO,
+        Reason::NameRepeatExceeded | Reason::RetryStorm | Reason::LoopDetected => session.recent.clear(),
         Reason::MaxRepeatExceeded => {
             if let Some(last) = session.last_call.as_mut() {
                 last.repeats = 0;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use audit::{ChainHead, Frontier, KeyRing, Seal};
-use decision::limits;
+use decision::limits::{self, RateWindow};
 use decision::{
-    AgentId, ApprovalId, Digest, DurationNs, NanoUsd, OrganizationId, Reason, RequestId, SessionId,
-    Timestamp, ToolName,
+    AgentId, ApprovalId, Digest, DurationNs, GuardId, NanoUsd, OrganizationId, Outcomes, Reason, RecentCall,
+    RequestId, SessionId, Timestamp, ToolName,
 };
 use minicbor::{Decode, Encode};
 
@@ -18,6 +18,7 @@ use crate::command::Limit;
 use crate::guard::{Guard, Unsettled};
 use crate::reply::{Reply, VerdictReply};
 use crate::scope::{AccountId, GuardScope, Scope};
+use crate::tally::Tally;
 
 /// Names one row. The order of the variants and of their parts is the order of the bytes on disk
 /// (`store::keys`), so that a scan gives the same rows from a map and from RocksDB.
@@ -41,6 +42,8 @@ pub enum Key {
     Seal(u64),
     Approval(ApprovalId),
     ApprovalOf(OrganizationId, ApprovalId),
+    /// Sessions of an organization, an agent, or directly under a guard.
+    Tally(AccountId),
 }
 
 /// Whose request ids are told apart: tenants cannot collide.
@@ -73,6 +76,9 @@ pub enum DueWork {
     /// Forgets an approval that is over.
     #[n(6)]
     ApprovalRemoval(#[n(0)] ApprovalId),
+    /// A drain is over by itself.
+    #[n(7)]
+    DrainEnd(#[n(0)] Scope),
 }
 
 /// One row, tagged with its table.
@@ -107,6 +113,8 @@ pub enum Row {
     Mark,
     #[n(13)]
     Approval(#[n(0)] Box<Approval>),
+    #[n(14)]
+    Tally(#[n(0)] Tally),
 }
 
 /// What the whole cluster agrees on.
@@ -181,6 +189,26 @@ pub struct Session {
     /// Paused by an operator too: no approval's end lifts that.
     #[n(15)]
     pub paused_by_operator: bool,
+    /// The named guard it runs under.
+    #[n(16)]
+    pub guard: Option<GuardId>,
+    /// Its last allowed calls, as many as its guard's breakers look at.
+    #[n(17)]
+    pub recent: Vec<RecentCall>,
+    /// Allowed calls within the sliding rate's span.
+    #[n(18)]
+    pub rate: RateWindow,
+    #[n(19)]
+    pub outcomes: Outcomes,
+    /// Denials in a row.
+    #[n(20)]
+    pub denials: u32,
+    /// Tokens reported, in and out.
+    #[n(21)]
+    pub tokens: u64,
+    /// What its settled calls cost in all.
+    #[n(22)]
+    pub cost: NanoUsd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -404,6 +432,40 @@ pub struct Halt {
     /// The newest `HALT_HISTORY_MAX` changes; the audit log has all.
     #[n(6)]
     pub history: Vec<HaltChange>,
+    #[n(7)]
+    pub mode: HaltMode,
+    /// When a drain ends by itself.
+    #[n(8)]
+    pub until: Option<Timestamp>,
+    /// Its release needs two people.
+    #[n(9)]
+    pub two_person: bool,
+    /// The first of the two.
+    #[n(10)]
+    pub release_asked: Option<ReleaseAsked>,
+}
+
+/// How hard a halt stops; a stronger one takes the place of a weaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum HaltMode {
+    /// No new sessions.
+    #[n(0)]
+    Drain,
+    /// Whatever would be allowed is asked for.
+    #[n(1)]
+    Pause,
+    /// Nothing is allowed.
+    #[n(2)]
+    Halt,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ReleaseAsked {
+    #[n(0)]
+    pub by: String,
+    #[n(1)]
+    pub at: Timestamp,
 }
 
 /// Changes of a halt that its row keeps.
@@ -421,6 +483,8 @@ pub struct HaltChange {
     pub at: Timestamp,
     #[n(4)]
     pub epoch: u64,
+    #[n(5)]
+    pub ticket: String,
 }
 
 /// Sessions not heard from for three heartbeats of 30 s are stale (SP/1.0 §4.5).
@@ -575,6 +639,7 @@ typed_reads! {
     nonces(id: &SessionId, block: u64) -> Nonces(Nonces) at Key::Nonces(id.clone(), block);
     recorded(by: &Requester, id: &RequestId) -> Request(Recorded) at Key::Request(by.clone(), id.clone());
     keys() -> Keys(KeyRing) at Key::Keys;
+    tally(of: &AccountId) -> Tally(Tally) at Key::Tally(of.clone());
     approval(id: &ApprovalId) -> Approval(Box<Approval>) at Key::Approval(id.clone());
 }
 

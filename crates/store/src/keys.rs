@@ -3,7 +3,7 @@
 //! Keys of a table sort as their `Key`s do: numbers are big-endian, texts end in `00 00` and write a zero
 //! byte as `00 FF`, variants are one byte in the order of their declaration.
 
-use decision::{AgentId, ApprovalId, InvalidId, OrganizationId, RequestId, SessionId, Timestamp};
+use decision::{AgentId, ApprovalId, GuardId, InvalidId, OrganizationId, RequestId, SessionId, Timestamp};
 use machine::table::{DueWork, Key, Requester};
 use machine::{AccountId, GuardScope, Scope};
 
@@ -25,6 +25,7 @@ pub(crate) mod table {
     pub const SEAL: u8 = 14;
     pub const APPROVAL: u8 = 15;
     pub const APPROVAL_OF: u8 = 16;
+    pub const TALLY: u8 = 17;
 }
 
 /// `Space::LogMeta`. Never reuse a number.
@@ -100,6 +101,7 @@ pub(crate) fn encode(key: &Key) -> Vec<u8> {
             .byte(table::APPROVAL_OF)
             .text(organization.as_str())
             .text(id.as_str()),
+        Key::Tally(of) => to.byte(table::TALLY).account(of),
     };
     to.0
 }
@@ -124,6 +126,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Key, KeyError> {
         table::SEAL => Key::Seal(from.number()?),
         table::APPROVAL => Key::Approval(from.approval()?),
         table::APPROVAL_OF => Key::ApprovalOf(from.organization()?, from.approval()?),
+        table::TALLY => Key::Tally(from.account()?),
         _ => return Err(KeyError::Malformed),
     };
     if from.0.is_empty() {
@@ -165,6 +168,7 @@ impl Writer {
             GuardScope::Default => self.byte(0),
             GuardScope::Organization(id) => self.byte(1).text(id.as_str()),
             GuardScope::Agent(id, agent) => self.byte(2).text(id.as_str()).text(agent.as_str()),
+            GuardScope::Named(id, guard) => self.byte(3).text(id.as_str()).text(guard.as_str()),
         }
     }
 
@@ -174,6 +178,7 @@ impl Writer {
             Scope::Organization(id) => self.byte(1).text(id.as_str()),
             Scope::Agent(id, agent) => self.byte(2).text(id.as_str()).text(agent.as_str()),
             Scope::Session(id) => self.byte(3).text(id.as_str()),
+            Scope::Guard(id, guard) => self.byte(4).text(id.as_str()).text(guard.as_str()),
         }
     }
 
@@ -182,6 +187,7 @@ impl Writer {
             AccountId::Organization(id) => self.byte(0).text(id.as_str()),
             AccountId::Agent(id, agent) => self.byte(1).text(id.as_str()).text(agent.as_str()),
             AccountId::Session(id) => self.byte(2).text(id.as_str()),
+            AccountId::Guard(id, guard) => self.byte(3).text(id.as_str()).text(guard.as_str()),
         }
     }
 
@@ -201,6 +207,7 @@ impl Writer {
             DueWork::RequestExpiry(by, id) => self.byte(4).requester(by).text(id.as_str()),
             DueWork::ApprovalExpiry(id) => self.byte(5).text(id.as_str()),
             DueWork::ApprovalRemoval(id) => self.byte(6).text(id.as_str()),
+            DueWork::DrainEnd(scope) => self.byte(7).scope(scope),
         }
     }
 }
@@ -250,6 +257,10 @@ impl Reader<'_> {
         Ok(RequestId::parse(&self.text()?)?)
     }
 
+    fn guard(&mut self) -> Result<GuardId, KeyError> {
+        Ok(GuardId::parse(&self.text()?)?)
+    }
+
     fn approval(&mut self) -> Result<ApprovalId, KeyError> {
         Ok(ApprovalId::parse(&self.text()?)?)
     }
@@ -259,6 +270,7 @@ impl Reader<'_> {
             0 => Ok(GuardScope::Default),
             1 => Ok(GuardScope::Organization(self.organization()?)),
             2 => Ok(GuardScope::Agent(self.organization()?, self.agent()?)),
+            3 => Ok(GuardScope::Named(self.organization()?, self.guard()?)),
             _ => Err(KeyError::Malformed),
         }
     }
@@ -269,6 +281,7 @@ impl Reader<'_> {
             1 => Ok(Scope::Organization(self.organization()?)),
             2 => Ok(Scope::Agent(self.organization()?, self.agent()?)),
             3 => Ok(Scope::Session(self.session()?)),
+            4 => Ok(Scope::Guard(self.organization()?, self.guard()?)),
             _ => Err(KeyError::Malformed),
         }
     }
@@ -278,6 +291,7 @@ impl Reader<'_> {
             0 => Ok(AccountId::Organization(self.organization()?)),
             1 => Ok(AccountId::Agent(self.organization()?, self.agent()?)),
             2 => Ok(AccountId::Session(self.session()?)),
+            3 => Ok(AccountId::Guard(self.organization()?, self.guard()?)),
             _ => Err(KeyError::Malformed),
         }
     }
@@ -299,6 +313,7 @@ impl Reader<'_> {
             4 => Ok(DueWork::RequestExpiry(self.requester()?, self.request()?)),
             5 => Ok(DueWork::ApprovalExpiry(self.approval()?)),
             6 => Ok(DueWork::ApprovalRemoval(self.approval()?)),
+            7 => Ok(DueWork::DrainEnd(self.scope()?)),
             _ => Err(KeyError::Malformed),
         }
     }
