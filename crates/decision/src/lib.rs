@@ -23,6 +23,7 @@ pub mod limits;
 pub mod money;
 pub mod params;
 pub mod pattern;
+pub mod policy;
 pub mod time;
 pub mod verdict;
 
@@ -32,7 +33,7 @@ pub use digest::Digest;
 pub use facts::{
     BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition,
 };
-pub use id::{AgentId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
+pub use id::{AgentId, InvalidId, KeyId, OrganizationId, RequestId, RuleId, SessionId, ToolName};
 pub use money::{NanoUsd, PerBillion};
 pub use pattern::{Pattern, ToolPattern};
 pub use time::{DurationNs, Timestamp};

@@ -275,10 +275,13 @@ fn run(breakers: &Breakers, calls: impl Iterator<Item = String>) -> Option<usize
     None
 }
 
+/// A name, settings, what the n-th call is, and which call is denied, counted from 1.
+type Scenario = (&'static str, Breakers, fn(u32) -> String, Option<usize>);
+
 #[test]
 fn work_runs_free_and_what_turns_in_place_stops() {
     let poll = |at: u32| format!("status/job+{at}");
-    let rows: [(&str, Breakers, fn(u32) -> String, Option<usize>); 15] = [
+    let rows: [Scenario; 15] = [
         ("a poller, not declared", shipped(), poll, Some(4)),
         ("a poller, declared", polling(shipped(), "stat*"), poll, None),
         ("a poller, result-aware", result_aware(shipped()), poll, None),
