@@ -16,7 +16,7 @@ use crate::pattern::ToolPattern;
 pub const RECENT_MAX: usize = 64;
 /// A call carries at most this many of its numbers.
 pub const NUMBERS_MAX: usize = 8;
-/// Cycles are looked for up to this many calls long, and R6 has those of one call.
+/// A guard may look for cycles of 2 to this many calls; those of one call are R6's.
 pub const CYCLE_MAX: u32 = 8;
 /// A guard exempts at most this many patterns of polling tools.
 pub const POLLING_MAX: usize = 64;
@@ -57,7 +57,8 @@ pub struct Number {
     /// The first 8 bytes of the SHA-256 of the argument's name, big-endian.
     #[n(0)]
     pub key: u64,
-    /// Orders as the number does, whether it was an integer or not; it has no unit.
+    /// Orders as the number does, whether it was an integer or not; it has no unit. Integers beyond 2⁵³
+    /// that are the same double are the same here.
     #[n(1)]
     pub value: i64,
 }
@@ -383,7 +384,7 @@ impl Breakers {
         let Some(cycle) = self.cycle else {
             return false;
         };
-        (2..=cycle.longest)
+        (2..=cycle.longest.min(CYCLE_MAX))
             .filter_map(|period| usize::try_from(period).ok())
             .any(|period| self.goes_round(recent, call, period, cycle.rounds))
     }

@@ -10,6 +10,7 @@ use decision::id::ToolName;
 use decision::money::PerBillion;
 use decision::params::Inspected;
 use decision::pattern::ToolPattern;
+use proptest::prelude::*;
 
 /// Reads one call: `tool/arguments outcome result`, as in `s/q+r1`.
 ///
@@ -541,4 +542,88 @@ fn bytes_at_rest_are_what_they_were() {
     assert_eq!(minicbor::decode::<Breakers>(&bytes).unwrap(), Breakers::default());
     assert_eq!(hex(bytes), "87f687050af503f41a2faf080002820402f6f6f480");
     assert_eq!(hex(minicbor::to_vec(outcomes_of("~+~")).unwrap()), "820503");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_settings_answer_about_any_calls(
+        breakers in any_settings(),
+        recent in proptest::collection::vec(any_call(), 0..80),
+        asking in any_call(),
+        counted: u32,
+    ) {
+        let call = candidate(&asking);
+        // A guard that looks for nothing stops nothing, one that exempts every tool neither.
+        for quiet in [Breakers::off(), polling(breakers.clone(), "*")] {
+            prop_assert!(!quiet.name_repeat_exceeded(&recent, &call));
+            prop_assert!(!quiet.retry_storm(&recent, &call));
+            prop_assert!(!quiet.loop_detected(&recent, &call));
+        }
+        prop_assert!(breakers.repeats(counted, &recent, &call) <= counted);
+        // What is said depends on no more calls than are said to be needed.
+        if breakers.check().is_ok() {
+            let needed = &recent[recent.len().saturating_sub(breakers.recent_needed())..];
+            prop_assert_eq!(
+                breakers.name_repeat_exceeded(&recent, &call),
+                breakers.name_repeat_exceeded(needed, &call)
+            );
+            prop_assert_eq!(breakers.retry_storm(&recent, &call), breakers.retry_storm(needed, &call));
+            prop_assert_eq!(breakers.loop_detected(&recent, &call), breakers.loop_detected(needed, &call));
+        }
+        // Progress only ever excuses a storm, results only ever a repeat.
+        let counting = Breakers {
+            storm: breakers.storm.map(|storm| Storm { progress_aware: false, ..storm }),
+            ..breakers.clone()
+        };
+        prop_assert!(counting.retry_storm(&recent, &call) >= breakers.retry_storm(&recent, &call));
+        let aware = result_aware(breakers.clone());
+        prop_assert!(breakers.retry_storm(&recent, &call) >= aware.retry_storm(&recent, &call));
+        prop_assert!(breakers.loop_detected(&recent, &call) >= aware.loop_detected(&recent, &call));
+    }
+}
+
+fn any_call() -> impl Strategy<Value = RecentCall> {
+    "[ab]/(#[0-3]|[xy])?([+~][1-3]?)?".prop_map(|text| call(&text))
+}
+
+fn any_settings() -> impl Strategy<Value = Breakers> {
+    let number = || prop_oneof![4 => 0_u32..12, 1 => any::<u32>()];
+    let part = (0_u8..=100).prop_map(|percent| PerBillion::from_percent(percent).unwrap());
+    let storm = (
+        number(),
+        number(),
+        any::<(bool, bool)>(),
+        number(),
+        number(),
+        part,
+    )
+        .prop_map(
+            |(calls, window, (progress_aware, failing_progress), progress_calls, successes, distinct)| {
+                Storm {
+                    calls,
+                    window,
+                    progress_aware,
+                    progress_calls,
+                    failing_progress,
+                    distinct,
+                    successes,
+                }
+            },
+        );
+    let cycle = (number(), number()).prop_map(|(longest, rounds)| Cycle { longest, rounds });
+    (
+        proptest::option::of(number()),
+        proptest::option::of(storm),
+        proptest::option::of(cycle),
+        any::<bool>(),
+    )
+        .prop_map(|(name_streak, storm, cycle, result_aware)| Breakers {
+            name_streak,
+            storm,
+            cycle,
+            result_aware,
+            ..Breakers::off()
+        })
 }
