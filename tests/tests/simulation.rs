@@ -263,6 +263,8 @@ async fn agent(mut asker: Asker) -> SimResult {
                 request: Some(request(&mut asker)?),
                 parent_guard: None,
                 approval: None,
+                numbers: Vec::new(),
+                rules: None,
             };
             let command = Command::PreExec(call);
             let answer = asker.ask(&command, TROUBLE).await;
@@ -300,6 +302,8 @@ async fn settle(asker: &mut Asker, by: &Principal, session: &SessionId, number: 
         request: None,
         tokens_in: 0,
         tokens_out: 0,
+        model: String::new(),
+        result: None,
     });
     asker.ask(&report, TROUBLE).await;
     if asker.rng.random_bool(0.2) {

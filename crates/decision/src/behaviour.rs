@@ -16,7 +16,7 @@ use crate::pattern::ToolPattern;
 pub const RECENT_MAX: usize = 64;
 /// A call carries at most this many of its numbers.
 pub const NUMBERS_MAX: usize = 8;
-/// Cycles are looked for up to this many calls long, and R6 has those of one call.
+/// A guard may look for cycles of 2 to this many calls; those of one call are R6's.
 pub const CYCLE_MAX: u32 = 8;
 /// A guard exempts at most this many patterns of polling tools.
 pub const POLLING_MAX: usize = 64;
@@ -57,7 +57,8 @@ pub struct Number {
     /// The first 8 bytes of the SHA-256 of the argument's name, big-endian.
     #[n(0)]
     pub key: u64,
-    /// Orders as the number does, whether it was an integer or not; it has no unit.
+    /// Orders as the number does, whether it was an integer or not; it has no unit. Integers beyond 2⁵³
+    /// that are the same double are the same here.
     #[n(1)]
     pub value: i64,
 }
@@ -113,7 +114,7 @@ pub struct Breakers {
     pub polling_tools: Vec<ToolPattern>,
 }
 
-/// The shipped defaults: a loop, a storm and A, B, A, B stop; paginators and crawlers run free.
+/// The shipped defaults: a loop, a storm and A, B, A, B stop; pollers, paginators and crawlers run free.
 impl Default for Breakers {
     fn default() -> Self {
         Breakers {
@@ -122,7 +123,7 @@ impl Default for Breakers {
             cycle: Some(Cycle::default()),
             error_rate: None,
             denials: None,
-            result_aware: false,
+            result_aware: true,
             polling_tools: Vec::new(),
         }
     }
@@ -169,7 +170,7 @@ impl Default for Storm {
             progress_calls: 3,
             failing_progress: false,
             distinct: MOSTLY,
-            successes: 2,
+            successes: 0,
         }
     }
 }
@@ -317,7 +318,7 @@ impl Breakers {
         let cycle = self
             .cycle
             .map_or(0, |cycle| cycle.longest.saturating_mul(cycle.rounds));
-        let results = if self.result_aware { u32::MAX } else { 0 };
+        let results = if self.result_aware { 2 } else { 0 };
         let needed = streak.max(storm).max(cycle).max(results);
         usize::try_from(needed).unwrap_or(RECENT_MAX).min(RECENT_MAX)
     }
@@ -330,7 +331,8 @@ impl Breakers {
     /// R6: gives how many identical calls count as repeats, of `counted` in a row before this one.
     ///
     /// Result-aware, they count from the last one whose result differed from the one before it; a result
-    /// that is not known yet is no difference.
+    /// that is not known yet is no difference. `counted` is what this gave for the call before, and one more:
+    /// so the last two calls are enough to see.
     pub fn repeats(&self, counted: u32, recent: &[RecentCall], call: &Candidate<'_>) -> u32 {
         if self.is_polling(call.tool) {
             return 0;
@@ -422,7 +424,7 @@ impl Breakers {
         let Some(cycle) = self.cycle else {
             return false;
         };
-        (2..=cycle.longest)
+        (2..=cycle.longest.min(CYCLE_MAX))
             .filter_map(|period| usize::try_from(period).ok())
             .any(|period| self.goes_round(recent, call, period, cycle.rounds))
     }

@@ -111,6 +111,18 @@ id!(
     KeyId, "key_id", 64, "1 to 64 of [A-Za-z0-9._-], not starting with a dot", is_name
 );
 
+id!(
+    /// Names a policy rule within its guard.
+    RuleId, "rule_id", 64, "1 to 64 of [A-Za-z0-9._-], not starting with a dot", is_name
+);
+
+impl RuleId {
+    /// Gives the id under which a rule denies that could not be judged (`policy:error`).
+    pub fn error() -> RuleId {
+        RuleId("error".to_owned())
+    }
+}
+
 fn is_name(text: &str) -> bool {
     !text.starts_with('.') && text.bytes().all(is_name_byte)
 }

@@ -4,10 +4,12 @@
 //! Nothing here reads a clock, draws a number, or waits.
 //!
 //! ```text
-//!   params_json ──► params::inspect ──► digest, malformed, opaque ─┐
-//!   counters, windows, draw ──► limits ──► timed_out, window_…  ───┼─► facts::Facts
-//!   session, accounts, halts, approval, guard ─────────────────────┘        │
-//!                                                                           ▼
+//!   params_json ──► params::Inspected ──► digest, malformed, opaque ─┐
+//!        └──► policy::evaluate ──► denied, asks, cost ───────────────┤
+//!   last calls, numbers ──► behaviour ──► retry_storm, loop_… ───────┤
+//!   counters, windows, draw ──► limits ──► timed_out, window_…  ─────┼─► facts::Facts
+//!   session, accounts, halts, approval, guard ───────────────────────┘        │
+//!                                                                             ▼
 //!   Decision { verdict, reason, rule, also, released } ◄── K1 … R10 ── decide::decide
 //! ```
 
@@ -23,16 +25,19 @@ pub mod limits;
 pub mod money;
 pub mod params;
 pub mod pattern;
+pub mod policy;
 pub mod time;
 pub mod verdict;
 
-pub use behaviour::{Breakers, Number, Outcomes, RecentCall};
+pub use behaviour::{Breakers, Candidate, Number, Outcome, Outcomes, RecentCall};
 pub use decide::{Decision, Rule, decide};
 pub use digest::Digest;
 pub use facts::{
     BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition,
 };
-pub use id::{AgentId, ApprovalId, GuardId, InvalidId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
+pub use id::{
+    AgentId, ApprovalId, GuardId, InvalidId, KeyId, OrganizationId, RequestId, RuleId, SessionId, ToolName,
+};
 pub use money::{NanoUsd, PerBillion};
 pub use pattern::{Pattern, ToolPattern};
 pub use time::{DurationNs, Timestamp};

@@ -1,5 +1,7 @@
 //! A call's arguments: canonical form, digest, and whether they can be judged (docs/SPEC.md 8).
 
+use std::borrow::Cow;
+
 use crate::behaviour::{NUMBERS_MAX, Number};
 use crate::digest::Digest;
 use crate::float::{canonical_float, order_image};
@@ -113,7 +115,7 @@ fn write_value(out: &mut String, value: &Value<'_>) -> Option<()> {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(text) => write_number(out, text)?,
+        Value::Number(text) => out.push_str(&canonical_number(text)?),
         Value::String(text) => write_string(out, text),
         Value::Array(items) => {
             out.push('[');
@@ -141,15 +143,14 @@ fn write_value(out: &mut String, value: &Value<'_>) -> Option<()> {
     Some(())
 }
 
-/// Writes integers of any length as they are, and floats as the shortest text of their double.
-fn write_number(out: &mut String, text: &str) -> Option<()> {
+/// Gives integers of any length as they are, and floats as the shortest text of their double.
+pub(crate) fn canonical_number(text: &str) -> Option<Cow<'_, str>> {
     if text.contains(['.', 'e', 'E']) {
-        out.push_str(&canonical_float(text)?);
+        canonical_float(text).map(Cow::Owned)
     } else {
         // An integer has no negative zero.
-        out.push_str(if text == "-0" { "0" } else { text });
+        Some(Cow::Borrowed(if text == "-0" { "0" } else { text }))
     }
-    Some(())
 }
 
 fn write_string(out: &mut String, text: &str) {

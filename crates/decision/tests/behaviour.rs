@@ -10,6 +10,7 @@ use decision::id::ToolName;
 use decision::money::PerBillion;
 use decision::params::Inspected;
 use decision::pattern::ToolPattern;
+use proptest::prelude::*;
 
 /// Reads one call: `tool/arguments outcome result`, as in `s/q+r1`.
 ///
@@ -71,6 +72,18 @@ fn shipped() -> Breakers {
     Breakers::default()
 }
 
+/// As AgentBrake has it: results say nothing, and new calls are progress only where some are known to succeed.
+fn strict() -> Breakers {
+    Breakers {
+        result_aware: false,
+        storm: Some(Storm {
+            successes: 2,
+            ..Storm::default()
+        }),
+        ..Breakers::default()
+    }
+}
+
 fn streak(name_streak: u32) -> Breakers {
     Breakers {
         name_streak: Some(name_streak),
@@ -79,7 +92,10 @@ fn streak(name_streak: u32) -> Breakers {
 }
 
 fn storm(change: impl Fn(&mut Storm)) -> Breakers {
-    let mut storm = Storm::default();
+    let mut storm = Storm {
+        successes: 2,
+        ..Storm::default()
+    };
     change(&mut storm);
     Breakers {
         storm: Some(storm),
@@ -110,49 +126,49 @@ fn polling(breakers: Breakers, tool: &str) -> Breakers {
 
 /// Settings | calls of which the last asks now | what Q6 says | what it shows.
 const EDGES: &str = r#"
-shipped                  | s/a                                           |        | nothing ran yet
+strict                  | s/a                                           |        | nothing ran yet
 off                      | s/a~ s/a~ s/a~ s/a~ s/a~ s/a                  |        | off, nothing is looked for
 streak=3                 | s/a s/b s/c                                   |        | as many in a row as may run
 streak=3                 | s/a+ s/b+ s/c+ s/d                            | streak | one more of that tool
 streak=3                 | s/a s/b r/a s/c s/d                           |        | another tool breaks the streak
 streak=3 polling=s*      | s/a s/b s/c s/d                               |        | a polling tool has no streak
-shipped                  | s/a~ s/b~ s/c~ s/d                            |        | the fourth of its tool
-shipped                  | s/a~ s/b~ s/c~ s/d~ s/e                       | storm  | the fifth of its tool
-shipped                  | s/a~ r/a s/b~ r/b s/c~ r/c s/d~ r/d s/e       | storm  | other tools in between
-shipped                  | s/a~ r/a r/b r/c s/b~ r/d s/c~ r/e r/f s/d~ s/e |        | the first has left the window
+strict                  | s/a~ s/b~ s/c~ s/d                            |        | the fourth of its tool
+strict                  | s/a~ s/b~ s/c~ s/d~ s/e                       | storm  | the fifth of its tool
+strict                  | s/a~ r/a s/b~ r/b s/c~ r/c s/d~ r/d s/e       | storm  | other tools in between
+strict                  | s/a~ r/a r/b r/c s/b~ r/d s/c~ r/e r/f s/d~ s/e |        | the first has left the window
 storm window=5           | s/a~ s/b~ s/c~ r/a s/d~ s/e                   |        | a narrow window
-shipped                  | s/a~ s/b~ s/c~ s/d~ s/e~ r/a                  |        | another tool asks
+strict                  | s/a~ s/b~ s/c~ s/d~ s/e~ r/a                  |        | another tool asks
 storm count-alone        | s/#1+ s/#2+ s/#3+ s/#4+ s/#5                  | storm  | the fifth, counted alone
-shipped                  | s/#1 s/#2 s/#3 s/#4 s/#5                      |        | pages forward, not ended
-shipped                  | s/#2 s/#1 s/#0 s/#-1 s/#-2                    |        | pages backward past zero
-shipped                  | s/#1 s/#1.5 s/#2 s/#25e-1 s/#3                |        | pages as floats among integers
-shipped                  | s/#1 s/#2 s/#2 s/#3 s/#4                      | storm  | a page twice
-shipped                  | s/#1 s/#2 s/#3 s/#4 s/#1                      | storm  | a page back
-shipped                  | s/#false s/#true s/#2 s/#3 s/#4               | storm  | a page that is a truth
-shipped                  | s/#1 s/#2 s/#"3" s/#4 s/#5                    | storm  | a page that is a text
-shipped                  | s/#1 s/#2 s/x s/#3 s/#4                       | storm  | one call without the number
+strict                  | s/#1 s/#2 s/#3 s/#4 s/#5                      |        | pages forward, not ended
+strict                  | s/#2 s/#1 s/#0 s/#-1 s/#-2                    |        | pages backward past zero
+strict                  | s/#1 s/#1.5 s/#2 s/#25e-1 s/#3                |        | pages as floats among integers
+strict                  | s/#1 s/#2 s/#2 s/#3 s/#4                      | storm  | a page twice
+strict                  | s/#1 s/#2 s/#3 s/#4 s/#1                      | storm  | a page back
+strict                  | s/#false s/#true s/#2 s/#3 s/#4               | storm  | a page that is a truth
+strict                  | s/#1 s/#2 s/#"3" s/#4 s/#5                    | storm  | a page that is a text
+strict                  | s/#1 s/#2 s/x s/#3 s/#4                       | storm  | one call without the number
 storm calls=2            | s/#1 s/#2                                     | storm  | two calls are no direction
 storm calls=2            | s/#1 s/#2 s/#3                                |        | three calls are one
-shipped                  | s/#1+ s/#2+ s/#3~ s/#4 s/#5                   |        | fewer failures than successes
-shipped                  | s/#1+ s/#2+ s/#3~ s/#4~ s/#5                  | storm  | as many failures as successes
-shipped                  | s/#1~ s/#2~ s/#3~ s/#4~ s/#5                  | storm  | a counter in a failing call
+strict                  | s/#1+ s/#2+ s/#3~ s/#4 s/#5                   |        | fewer failures than successes
+strict                  | s/#1+ s/#2+ s/#3~ s/#4~ s/#5                  | storm  | as many failures as successes
+strict                  | s/#1~ s/#2~ s/#3~ s/#4~ s/#5                  | storm  | a counter in a failing call
 storm failing-progress   | s/#1~ s/#2~ s/#3~ s/#4~ s/#5                  |        | a counter in a failing call, where that is progress
-shipped                  | s/a+ s/b s/c+ s/d s/e                         |        | distinct and two succeeded
-shipped                  | s/a+ s/b s/c s/d s/e                          | storm  | distinct and one succeeded
-shipped                  | s/a+ s/b+ s/c+ s/d~ s/e                       | storm  | distinct and one failed
-shipped                  | s/a+ s/b+ s/c+ s/d+ s/a                       |        | four of five distinct
-shipped                  | s/a+ s/b+ s/c+ s/a+ s/b                       | storm  | three of five distinct
-shipped                  | s/+ s/+ s/+ s/+ s/                            | storm  | without arguments all are the same
-shipped                  | s/a+1 s/a+2 s/a+3 s/a+4 s/a                   | storm  | the same call, results change
-shipped result-aware     | s/a+1 s/a+2 s/a+3 s/a+4 s/a                   |        | that, result-aware
-shipped result-aware     | s/a+1 s/a+1 s/a+2 s/a+3 s/a                   |        | two results alike
-shipped result-aware     | s/a+1 s/a+2 s/a+3 s/a+3 s/a                   | storm  | the last results alike
-shipped result-aware     | s/a+ s/a+ s/a+ s/a+ s/a                       | storm  | results unknown
-shipped polling=s        | s/a~ s/a~ s/a~ s/a~ s/a                       |        | a polling tool
-shipped                  | a/ b/ a/ b/                                   |        | two calls in turn
-shipped                  | a/ b/ a/ b/ a/                                | loop   | a third round begins
-shipped                  | a/ b/ a/ b/ c/                                |        | a round leaves the circle
-shipped                  | a/ b/ a/ b/ a/ b/                             | loop   | and comes to its second call
+strict                  | s/a+ s/b s/c+ s/d s/e                         |        | distinct and two succeeded
+strict                  | s/a+ s/b s/c s/d s/e                          | storm  | distinct and one succeeded
+strict                  | s/a+ s/b+ s/c+ s/d~ s/e                       | storm  | distinct and one failed
+strict                  | s/a+ s/b+ s/c+ s/d+ s/a                       |        | four of five distinct
+strict                  | s/a+ s/b+ s/c+ s/a+ s/b                       | storm  | three of five distinct
+strict                  | s/+ s/+ s/+ s/+ s/                            | storm  | without arguments all are the same
+strict                  | s/a+1 s/a+2 s/a+3 s/a+4 s/a                   | storm  | the same call, results change
+strict result-aware     | s/a+1 s/a+2 s/a+3 s/a+4 s/a                   |        | that, result-aware
+strict result-aware     | s/a+1 s/a+1 s/a+2 s/a+3 s/a                   |        | two results alike
+strict result-aware     | s/a+1 s/a+2 s/a+3 s/a+3 s/a                   | storm  | the last results alike
+strict result-aware     | s/a+ s/a+ s/a+ s/a+ s/a                       | storm  | results unknown
+strict polling=s        | s/a~ s/a~ s/a~ s/a~ s/a                       |        | a polling tool
+strict                  | a/ b/ a/ b/                                   |        | two calls in turn
+strict                  | a/ b/ a/ b/ a/                                | loop   | a third round begins
+strict                  | a/ b/ a/ b/ c/                                |        | a round leaves the circle
+strict                  | a/ b/ a/ b/ a/ b/                             | loop   | and comes to its second call
 cycle=2x2                | s/a s/b s/a s/b s/a                           | loop   | arguments in turn
 cycle=4x2                | a/1 b/1 a/2 b/2 a/3                           |        | other arguments each round
 cycle=4x2                | x/ a/ b/ c/ d/ a/ b/ c/ d/ a/                 | loop   | four in turn
@@ -163,20 +179,25 @@ cycle=3x2                | a/ a/ b/ a/ a/ b/ a/                          | loop 
 cycle=2x3                | a/ b/ a/ b/ a/ b/                             |        | three rounds may run
 cycle=2x3                | a/ b/ a/ b/ a/ b/ a/                          | loop   | three rounds ran
 cycle=2x1                | a/ b/ a/                                      | loop   | one round ran
-shipped                  | a/+1 b/+1 a/+2 b/+1 a/                        | loop   | results change each round
-shipped result-aware     | a/+1 b/+1 a/+2 b/+1 a/                        |        | that, result-aware
-shipped result-aware     | a/+1 b/+1 a/+1 b/+1 a/                        | loop   | results stay, result-aware
-shipped polling=b        | a/ b/ a/ b/ a/                                |        | a circle through a polling tool
+strict                  | a/+1 b/+1 a/+2 b/+1 a/                        | loop   | results change each round
+strict result-aware     | a/+1 b/+1 a/+2 b/+1 a/                        |        | that, result-aware
+strict result-aware     | a/+1 b/+1 a/+1 b/+1 a/                        | loop   | results stay, result-aware
+strict polling=b        | a/ b/ a/ b/ a/                                |        | a circle through a polling tool
+shipped                  | s/a s/b s/c s/d s/e                           |        | distinct, and nobody reports
+shipped                  | s/a+ s/b+ s/c~ s/d s/e                        | storm  | one of them failed
+shipped                  | s/a s/b s/a s/b s/a                           | storm loop | few distinct, and nobody reports
+shipped                  | s/a+1 s/a+2 s/a+3 s/a+4 s/a                   |        | a poller
 "#;
 
 /// Reads settings from words; what no word names is off.
 fn settings(words: &str) -> Breakers {
-    words.split(' ').fold(Breakers::off(), |breakers, word| {
+    words.split_whitespace().fold(Breakers::off(), |breakers, word| {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let storm_with = |change: fn(&mut Storm, u32)| storm(|storm| change(storm, value.parse().unwrap()));
         match name {
             "off" => breakers,
             "shipped" => shipped(),
+            "strict" => strict(),
             "streak" => streak(value.parse().unwrap()),
             "storm" => storm(|_| {}),
             "count-alone" => storm(|storm| storm.progress_aware = false),
@@ -207,7 +228,7 @@ fn each_detector_at_its_edges() {
         assert_eq!(flags(&breakers, calls), expected, "{shows}: {calls}");
         rows += 1;
     }
-    assert_eq!(rows, 57);
+    assert_eq!(rows, 61);
 }
 
 #[test]
@@ -215,7 +236,7 @@ fn repeats_count_from_the_last_result_that_changed() {
     let aware = || result_aware(shipped());
     // name, settings, the calls, the plain count of identical calls before the last, what counts of it
     let rows = [
-        ("counted plainly", shipped(), "s/a+1 s/a+2 s/a", 2, 2),
+        ("counted plainly", strict(), "s/a+1 s/a+2 s/a", 2, 2),
         ("the result stays", aware(), "s/a+1 s/a+1 s/a+1 s/a", 3, 3),
         ("the last result is new", aware(), "s/a+1 s/a+1 s/a+2 s/a", 3, 1),
         ("it stayed since", aware(), "s/a+1 s/a+2 s/a+2 s/a", 3, 2),
@@ -275,11 +296,15 @@ fn run(breakers: &Breakers, calls: impl Iterator<Item = String>) -> Option<usize
     None
 }
 
+/// A name, settings, what the n-th call is, and which call is denied, counted from 1.
+type Scenario = (&'static str, Breakers, fn(u32) -> String, Option<usize>);
+
 #[test]
 fn work_runs_free_and_what_turns_in_place_stops() {
     let poll = |at: u32| format!("status/job+{at}");
-    let rows: [(&str, Breakers, fn(u32) -> String, Option<usize>); 15] = [
-        ("a poller, not declared", shipped(), poll, Some(4)),
+    let rows: [Scenario; 16] = [
+        ("a poller, not declared", strict(), poll, Some(4)),
+        ("a poller", shipped(), poll, None),
         ("a poller, declared", polling(shipped(), "stat*"), poll, None),
         ("a poller, result-aware", result_aware(shipped()), poll, None),
         (
@@ -476,7 +501,7 @@ fn as_many_calls_are_remembered_as_are_looked_at() {
     assert_eq!(Breakers::default().recent_needed(), 9);
     assert_eq!(streak(20).recent_needed(), 20);
     assert_eq!(cycle(8, 8).recent_needed(), 64);
-    assert_eq!(result_aware(Breakers::off()).recent_needed(), 64);
+    assert_eq!(result_aware(Breakers::off()).recent_needed(), 2);
 }
 
 #[test]
@@ -536,6 +561,90 @@ fn bytes_at_rest_are_what_they_were() {
     assert_eq!(hex(bytes), "856173f602f681820120");
     let bytes = minicbor::to_vec(Breakers::default()).unwrap();
     assert_eq!(minicbor::decode::<Breakers>(&bytes).unwrap(), Breakers::default());
-    assert_eq!(hex(bytes), "87f687050af503f41a2faf080002820402f6f6f480");
+    assert_eq!(hex(bytes), "87f687050af503f41a2faf080000820402f6f6f580");
     assert_eq!(hex(minicbor::to_vec(outcomes_of("~+~")).unwrap()), "820503");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_settings_answer_about_any_calls(
+        breakers in any_settings(),
+        recent in proptest::collection::vec(any_call(), 0..80),
+        asking in any_call(),
+        counted: u32,
+    ) {
+        let call = candidate(&asking);
+        // A guard that looks for nothing stops nothing, one that exempts every tool neither.
+        for quiet in [Breakers::off(), polling(breakers.clone(), "*")] {
+            prop_assert!(!quiet.name_repeat_exceeded(&recent, &call));
+            prop_assert!(!quiet.retry_storm(&recent, &call));
+            prop_assert!(!quiet.loop_detected(&recent, &call));
+        }
+        prop_assert!(breakers.repeats(counted, &recent, &call) <= counted);
+        // What is said depends on no more calls than are said to be needed.
+        if breakers.check().is_ok() {
+            let needed = &recent[recent.len().saturating_sub(breakers.recent_needed())..];
+            prop_assert_eq!(
+                breakers.name_repeat_exceeded(&recent, &call),
+                breakers.name_repeat_exceeded(needed, &call)
+            );
+            prop_assert_eq!(breakers.retry_storm(&recent, &call), breakers.retry_storm(needed, &call));
+            prop_assert_eq!(breakers.loop_detected(&recent, &call), breakers.loop_detected(needed, &call));
+        }
+        // Progress only ever excuses a storm, results only ever a repeat.
+        let counting = Breakers {
+            storm: breakers.storm.map(|storm| Storm { progress_aware: false, ..storm }),
+            ..breakers.clone()
+        };
+        prop_assert!(counting.retry_storm(&recent, &call) >= breakers.retry_storm(&recent, &call));
+        let aware = result_aware(breakers.clone());
+        prop_assert!(breakers.retry_storm(&recent, &call) >= aware.retry_storm(&recent, &call));
+        prop_assert!(breakers.loop_detected(&recent, &call) >= aware.loop_detected(&recent, &call));
+    }
+}
+
+fn any_call() -> impl Strategy<Value = RecentCall> {
+    "[ab]/(#[0-3]|[xy])?([+~][1-3]?)?".prop_map(|text| call(&text))
+}
+
+fn any_settings() -> impl Strategy<Value = Breakers> {
+    let number = || prop_oneof![4 => 0_u32..12, 1 => any::<u32>()];
+    let part = (0_u8..=100).prop_map(|percent| PerBillion::from_percent(percent).unwrap());
+    let storm = (
+        number(),
+        number(),
+        any::<(bool, bool)>(),
+        number(),
+        number(),
+        part,
+    )
+        .prop_map(
+            |(calls, window, (progress_aware, failing_progress), progress_calls, successes, distinct)| {
+                Storm {
+                    calls,
+                    window,
+                    progress_aware,
+                    progress_calls,
+                    failing_progress,
+                    distinct,
+                    successes,
+                }
+            },
+        );
+    let cycle = (number(), number()).prop_map(|(longest, rounds)| Cycle { longest, rounds });
+    (
+        proptest::option::of(number()),
+        proptest::option::of(storm),
+        proptest::option::of(cycle),
+        any::<bool>(),
+    )
+        .prop_map(|(name_streak, storm, cycle, result_aware)| Breakers {
+            name_streak,
+            storm,
+            cycle,
+            result_aware,
+            ..Breakers::off()
+        })
 }

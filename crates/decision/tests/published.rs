@@ -68,6 +68,7 @@ fn agree_on(case: &Value<'_>) -> usize {
             calls: number(config, "max_calls_per_tool"),
             window: number(config, "window"),
             progress_aware: config.field("progress_aware") == Some(&Value::Bool(true)),
+            successes: 2,
             ..Storm::default()
         }),
         ..Breakers::off()

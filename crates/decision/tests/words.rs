@@ -1,7 +1,7 @@
 //! Names, amounts and reasons: what is accepted, how it is written, and the bytes it rests as.
 
 use decision::digest::Digest;
-use decision::id::{AgentId, GuardId, KeyId, OrganizationId, RequestId, SessionId, ToolName};
+use decision::id::{AgentId, GuardId, KeyId, OrganizationId, RequestId, RuleId, SessionId, ToolName};
 use decision::money::{InvalidMoney, NanoUsd, PerBillion};
 use decision::time::{DurationNs, Timestamp};
 use decision::verdict::{DenyReason, HaltScope, Reason, Verdict};
@@ -99,7 +99,13 @@ fn ratios_are_compared_without_rounding() {
 fn names_are_checked_where_they_enter() {
     let long = |length| "a".repeat(length);
     type Row = (&'static str, fn(&str) -> bool, Vec<String>, Vec<String>);
-    let rows: [Row; 7] = [
+    let rows: [Row; 8] = [
+        (
+            "rule",
+            |t| RuleId::parse(t).is_ok(),
+            names(&["no-rm", "error"], long(64)),
+            no_names(),
+        ),
         (
             "organization",
             |t| OrganizationId::parse(t).is_ok(),

@@ -129,6 +129,7 @@ impl<'w, 'b, R: Rows> Turn<'w, 'b, R> {
             Command::Refused(refused) => self.refused_at_edge(refused),
             Command::Fixture(fixture) => fixture::load(self, fixture),
             Command::AttachShown(shown) => approval::attach(self, shown),
+            Command::Correct(correct) => budget::correct(self, correct),
             Command::Decide(decide) => approval::decide(self, decide),
         }
     }
@@ -248,6 +249,11 @@ fn init<R: Rows>(
     } = init;
     if let Err(refusal) = guard_put::check(default_guard) {
         return Ok(Reply::Refused(refusal));
+    }
+    if default_guard.parent.is_some() {
+        return Ok(Reply::Refused(Refusal::Invalid(
+            "the default guard is of no organization: it has no parent".to_owned(),
+        )));
     }
     rows.put(
         Key::Cluster,

@@ -10,7 +10,8 @@ use minicbor::{Decode, Encode};
 use crate::apply::Turn;
 use crate::command::{AttachShown, Decide, PreExec, Ruling, Successor};
 use crate::event::Event;
-use crate::guard::{Guard, PauseScope};
+use crate::guard::PauseScope;
+use crate::leash::Leash;
 use crate::pre_exec::{mint, nonce_seen, see_nonce};
 use crate::replay;
 use crate::reply::{ApprovalReply, Refusal, Reply};
@@ -208,7 +209,7 @@ pub(crate) fn open<R: Rows>(
     turn: &mut Turn<'_, '_, R>,
     session: &mut Session,
     call: &PreExec,
-    guard: &Guard,
+    leash: &Leash,
     hold: NanoUsd,
     why: &Reason,
 ) -> Option<ApprovalId> {
@@ -224,9 +225,9 @@ pub(crate) fn open<R: Rows>(
         nonce: call.nonce,
         estimate: hold,
         why: why.clone(),
-        policy_digest: guard.digest(),
+        policy_digest: leash.digest(),
         opened_at: turn.now(),
-        expires_at: turn.now().plus(guard.approval_ttl),
+        expires_at: turn.now().plus(leash.effective().approval_ttl),
         params: Vec::new(),
         info_digest: Digest::of(&[]),
         status: ApprovalStatus::Pending,
@@ -234,7 +235,7 @@ pub(crate) fn open<R: Rows>(
         successor: None,
     };
     approval.info_digest = Digest::of(&approval.shown(&id));
-    if guard.pause_scope == PauseScope::Session {
+    if leash.effective().pause_scope == PauseScope::Session {
         session.status = SessionStatus::Paused;
     }
     session.waiting.push(Waiting {

@@ -6,7 +6,7 @@ use decision::facts::Mode;
 use decision::{GuardId, NanoUsd, SessionId};
 
 use crate::apply::Turn;
-use crate::command::{GrantBudget, Limit, PreExec, Principal, SetBudget};
+use crate::command::{Correct, GrantBudget, Limit, PreExec, Principal, SetBudget};
 use crate::guard::{BudgetScope, Guard, Unsettled};
 use crate::leash::Leash;
 use crate::replay;
@@ -54,7 +54,10 @@ impl Path {
             (id, name, Mode::Enforce)
         };
         let above = [
-            whole(AccountId::Agent(session.organization.clone(), session.agent.clone())),
+            whole(AccountId::Agent(
+                session.organization.clone(),
+                session.agent.clone(),
+            )),
             whole(organization.clone()),
         ];
         let ids = std::iter::once(whole(AccountId::Session(call.session.clone())))
@@ -312,6 +315,32 @@ pub(crate) fn grant<R: Rows>(turn: &mut Turn<'_, '_, R>, grant: &GrantBudget) ->
                 Limit::Suspended | Limit::Unlimited => Err(Refusal::Precondition(format!(
                     "{} is suspended or unlimited: set its budget to an amount first",
                     grant.account
+                ))),
+            }
+        },
+    )
+}
+
+/// A compensating entry: what was booked stays in the chain, and this beside it.
+pub(crate) fn correct<R: Rows>(turn: &mut Turn<'_, '_, R>, correct: &Correct) -> Result<Reply, Fault> {
+    change(
+        turn,
+        &correct.by,
+        &correct.account,
+        &correct.request,
+        &correct.justification,
+        Kind::Correction,
+        |account| {
+            let Some(account) = account else {
+                return Err(Refusal::NotFound(format!("{} has no account", correct.account)));
+            };
+            let spent = account.spent.checked_add(correct.amount);
+            match spent.filter(|spent| !spent.is_negative()) {
+                Some(spent) if correct.amount != NanoUsd::ZERO => Ok(Account { spent, ..*account }),
+                Some(_) => Err(Refusal::Invalid("a correction is not zero".to_owned())),
+                None => Err(Refusal::Invalid(format!(
+                    "{} would be left with less than nothing spent, or with more than fits",
+                    correct.account
                 ))),
             }
         },

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use audit::Seal;
+use decision::policy::Matched;
 use decision::{
     AgentId, ApprovalId, Digest, DurationNs, GuardId, NanoUsd, Number, OrganizationId, RequestId, SessionId,
     Timestamp, ToolName,
@@ -12,8 +13,8 @@ use decision::{
 use minicbor::{Decode, Encode};
 
 use crate::guard::Guard;
-use crate::table::HaltMode;
 use crate::scope::{AccountId, GuardScope, Scope};
+use crate::table::HaltMode;
 
 /// What one log entry carries: commands that waited together, stamped once by the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -95,6 +96,9 @@ pub enum Command {
     /// A person's decision about a held call.
     #[n(19)]
     Decide(#[n(0)] Decide),
+    /// Corrects what an account was charged, by an entry of its own.
+    #[n(20)]
+    Correct(#[n(0)] Correct),
 }
 
 /// Who speaks: the identity that the ingress node read from the client's certificate.
@@ -223,6 +227,20 @@ pub struct PreExec {
     /// The parameters' own numbers, for the breakers.
     #[n(11)]
     pub numbers: Vec<Number>,
+    /// What the rules of its guards say, where any has rules.
+    #[n(12)]
+    pub rules: Option<RuleFacts>,
+}
+
+/// What the proposing node found with the rules that it knew.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct RuleFacts {
+    /// Of every guard above the session, outermost first. Under others these facts do not hold.
+    #[n(0)]
+    pub versions: Vec<u64>,
+    /// Of the same guards.
+    #[n(1)]
+    pub matched: Vec<Matched>,
 }
 
 /// What the proposing node found in the parameters. They never enter the log themselves.
@@ -320,6 +338,21 @@ pub struct GrantBudget {
     #[n(1)]
     pub account: AccountId,
     /// Above zero.
+    #[n(2)]
+    pub amount: NanoUsd,
+    #[n(3)]
+    pub request: Request,
+    #[n(4)]
+    pub justification: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Correct {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub account: AccountId,
+    /// Added to what is spent; below zero gives back.
     #[n(2)]
     pub amount: NanoUsd,
     #[n(3)]

@@ -10,10 +10,10 @@ use crate::post_exec::{expire_hold, session_entry};
 use crate::reply::Reply;
 use crate::scope::{AccountId, Scope};
 use crate::session::terminate;
-use crate::tally;
 use crate::table::{
     DueWork, Fault, Key, Read, Requester, Row, Rows, SESSION_IDLE, SESSION_TTL, Session, SessionStatus,
 };
+use crate::tally;
 
 /// Works done and rows gone through by one command, about: what is left waits for the next, so that no
 /// entry takes long to apply.

@@ -28,7 +28,13 @@ pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Re
             std::collections::BTreeMap::new(),
         );
         if load.tripped {
-            trip(turn, &load.session, &mut session, decision::Reason::CircuitOpen, 0)?;
+            trip(
+                turn,
+                &load.session,
+                &mut session,
+                decision::Reason::CircuitOpen,
+                0,
+            )?;
         }
         let account = Account {
             spent: load.spent,

@@ -3,6 +3,7 @@
 use decision::decide::RuleSet;
 use decision::facts::Mode;
 use decision::limits::Rate;
+use decision::policy::Rule;
 use decision::{Breakers, Digest, DurationNs, GuardId, HitlRule, NanoUsd, PerBillion, ToolName, ToolPattern};
 use minicbor::{Decode, Encode};
 
@@ -103,6 +104,8 @@ pub struct Guard {
     /// What one call may be charged beyond its hold; unset books every report in full.
     #[n(34)]
     pub max_overdraft: Option<NanoUsd>,
+    #[n(35)]
+    pub rules: Vec<Rule>,
 }
 
 /// What one kind of tool may do, beside what the guard says of all.
@@ -225,6 +228,7 @@ impl Default for Guard {
             ticket_ttl: None,
             warn_at: None,
             max_overdraft: None,
+            rules: Vec::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Guards: written by operators, checked when they are written, read live at every call's place in the log.
 
 use audit::Kind;
+use decision::policy::check_rules;
 use decision::{NanoUsd, OrganizationId};
 
 use crate::apply::Turn;
@@ -18,18 +19,21 @@ pub const LIST_MAX: usize = 64;
 /// What no guard may say, wherever it is put. The edge refuses it; so does this.
 pub(crate) fn check(guard: &Guard) -> Result<(), Refusal> {
     let prices = &guard.prices;
-    let amounts = [("default_cost", Some(guard.default_cost)), ("max_overdraft", guard.max_overdraft)]
-        .into_iter()
-        .chain(prices.tools.iter().map(|price| ("tool_prices", Some(price.cost))))
-        .chain(
-            prices
-                .models
-                .iter()
-                .map(|row| row.price)
-                .chain([prices.other_models])
-                .flat_map(|price| [price.input, price.output])
-                .map(|amount| ("model_prices", Some(amount))),
-        );
+    let amounts = [
+        ("default_cost", Some(guard.default_cost)),
+        ("max_overdraft", guard.max_overdraft),
+    ]
+    .into_iter()
+    .chain(prices.tools.iter().map(|price| ("tool_prices", Some(price.cost))))
+    .chain(
+        prices
+            .models
+            .iter()
+            .map(|row| row.price)
+            .chain([prices.other_models])
+            .flat_map(|price| [price.input, price.output])
+            .map(|amount| ("model_prices", Some(amount))),
+    );
     for (field, amount) in amounts {
         if amount.is_some_and(NanoUsd::is_negative) {
             return Err(Refusal::Invalid(format!("{field} must not be below zero")));
@@ -49,10 +53,15 @@ pub(crate) fn check(guard: &Guard) -> Result<(), Refusal> {
     ];
     for (field, length) in lists {
         if length > LIST_MAX {
-            return Err(Refusal::Invalid(format!("{field} has more than {LIST_MAX} entries")));
+            return Err(Refusal::Invalid(format!(
+                "{field} has more than {LIST_MAX} entries"
+            )));
         }
     }
-    if guard.rate.is_some_and(|rate| rate.calls == 0 || rate.span.nanos() == 0) {
+    if guard
+        .rate
+        .is_some_and(|rate| rate.calls == 0 || rate.span.nanos() == 0)
+    {
         return Err(Refusal::Invalid(
             "rate needs calls and a span above zero, or is unset".to_owned(),
         ));
@@ -60,7 +69,8 @@ pub(crate) fn check(guard: &Guard) -> Result<(), Refusal> {
     guard
         .breakers
         .check()
-        .map_err(|invalid| Refusal::Invalid(invalid.to_string()))
+        .map_err(|invalid| Refusal::Invalid(invalid.to_string()))?;
+    check_rules(&guard.rules).map_err(|invalid| Refusal::Invalid(invalid.to_string()))
 }
 
 /// Checks where a guard stands in its organization's tree.
@@ -106,7 +116,10 @@ fn place_is_kept<R: Rows>(rows: &R, put: &PutGuard) -> Result<Result<(), Refusal
         Some(earlier) if earlier.parent != put.guard.parent => Err(Refusal::Precondition(format!(
             "{} stays below {}: put another guard below the new parent",
             put.scope,
-            earlier.parent.as_ref().map_or("no guard", |parent| parent.as_str())
+            earlier
+                .parent
+                .as_ref()
+                .map_or("no guard", |parent| parent.as_str())
         ))),
         Some(_) | None => Ok(()),
     })
@@ -144,7 +157,8 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
 
     let mut entry = turn.entry(Kind::GuardPut);
     entry.operator_id.clone_from(&put.by.name);
-    entry.organization_id = organization.map_or(String::new(), |organization| organization.as_str().to_owned());
+    entry.organization_id =
+        organization.map_or(String::new(), |organization| organization.as_str().to_owned());
     entry.request_id = put.request.id.as_str().to_owned();
     entry.reason.clone_from(&put.justification);
     entry.policy_digest = guard.digest().as_bytes().to_vec();
@@ -158,11 +172,7 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
 }
 
 /// A named guard's budget opens the account that all below it share; later changes go through budgets.
-fn open_account<R: Rows>(
-    turn: &mut Turn<'_, '_, R>,
-    scope: &GuardScope,
-    guard: &Guard,
-) -> Result<(), Fault> {
+fn open_account<R: Rows>(turn: &mut Turn<'_, '_, R>, scope: &GuardScope, guard: &Guard) -> Result<(), Fault> {
     let (GuardScope::Named(organization, id), Some(budget)) = (scope, guard.budget) else {
         return Ok(());
     };

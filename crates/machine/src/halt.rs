@@ -48,7 +48,11 @@ pub(crate) fn above_leash<R: Rows>(
     leash: &Leash,
 ) -> Result<Stops, Fault> {
     let mut kinds = vec![HaltScope::Global, HaltScope::Organization, HaltScope::Agent];
-    kinds.extend(leash.named().map(|(guard, _)| HaltScope::Guard(guard.as_str().to_owned())));
+    kinds.extend(
+        leash
+            .named()
+            .map(|(guard, _)| HaltScope::Guard(guard.as_str().to_owned())),
+    );
     kinds.extend(id.map(|_| HaltScope::Session));
     let mut stops = Stops::default();
     for kind in kinds {
@@ -154,7 +158,14 @@ pub(crate) fn engage<R: Rows>(turn: &mut Turn<'_, '_, R>, engage: &Engage) -> Re
         turn.rows.put(Key::Due(until, end), Row::Mark);
     }
     halt.epoch = epoch;
-    remember_change(turn, &mut halt, true, &engage.reason, &engage.ticket, &engage.by.name);
+    remember_change(
+        turn,
+        &mut halt,
+        true,
+        &engage.reason,
+        &engage.ticket,
+        &engage.by.name,
+    );
 
     let mut entry = turn.entry(Kind::HaltEngaged);
     entry.operator_id.clone_from(&engage.by.name);
@@ -205,7 +216,11 @@ pub(crate) fn release<R: Rows>(turn: &mut Turn<'_, '_, R>, release: &Release) ->
         None => true,
         Some(first) => person(&first.by) == person(&release.by.name),
     };
-    let mut entry = turn.entry(if is_first { Kind::ReleaseAsked } else { Kind::HaltReleased });
+    let mut entry = turn.entry(if is_first {
+        Kind::ReleaseAsked
+    } else {
+        Kind::HaltReleased
+    });
     entry.operator_id.clone_from(&release.by.name);
     entry.organization_id = organization;
     entry.reason.clone_from(&release.justification);

@@ -22,7 +22,12 @@ pub struct Leash {
 impl Leash {
     /// The leash of a session as it is now.
     pub fn of<R: Rows>(rows: &R, session: &Session) -> Result<Self, Fault> {
-        Self::under(rows, &session.organization, &session.agent, session.guard.as_ref())
+        Self::under(
+            rows,
+            &session.organization,
+            &session.agent,
+            session.guard.as_ref(),
+        )
     }
 
     /// The agent's own guard (else the organization's, else the default), the tree that this one runs in, and the
@@ -80,6 +85,14 @@ impl Leash {
     /// What the enforcing guards come to, where some only observe.
     pub fn enforced(&self) -> Option<&Guard> {
         self.enforced.as_ref()
+    }
+
+    /// Says whether the guard enforces that has the account which R5 looks at.
+    pub fn enforces_own_account(&self) -> bool {
+        self.guards
+            .iter()
+            .filter(|(scope, _)| !matches!(scope, GuardScope::Named(..)))
+            .all(|(_, guard)| guard.mode == Mode::Enforce)
     }
 
     /// The guards themselves, outermost first.
@@ -155,7 +168,7 @@ pub(crate) fn branch<R: Rows>(
 ) -> Result<Vec<(GuardScope, Guard)>, Fault> {
     let mut branch = Vec::new();
     let mut next = named.cloned();
-    while let Some(id) = next {
+    while let Some(id) = next.take() {
         let scope = GuardScope::Named(organization.clone(), id);
         let key = Key::Guard(scope.clone());
         // INVARIANT: parents are there before their children, never change, and no path is deeper than this.

@@ -41,6 +41,6 @@ pub use event::Event;
 pub use guard::{BudgetScope, Guard, LatchScope, PauseScope, ToolLimit, TripPolicy, Unsettled, Window};
 pub use halt::{Stops, above as stops_above, scope_of};
 pub use leash::Leash;
-pub use tally::Tally;
 pub use reply::{Refusal, Reply};
 pub use scope::{AccountId, GuardScope, InvalidScope, Scope};
+pub use tally::Tally;

@@ -2,10 +2,13 @@
 //! moves and its audit entry are one change.
 
 use audit::{Entry, Kind};
+use decision::behaviour::{Candidate, Outcome};
+use decision::facts::Mode;
 use decision::limits::{timed_out, total_calls_reached};
+use decision::policy::{Denied, Matched};
 use decision::{
-    ApprovalId, BudgetFacts, Decision, DenyReason, Facts, NanoUsd, ProbabilisticDraw, Reason, Rule,
-    SessionId, Status, Timestamp, Transition, Verdict, decide,
+    ApprovalId, BudgetFacts, Decision, DenyReason, Facts, NanoUsd, PerBillion, ProbabilisticDraw, Reason,
+    RecentCall, Rule, SessionId, Status, Timestamp, Transition, Verdict, decide,
 };
 
 use crate::apply::Turn;
@@ -14,14 +17,14 @@ use crate::budget::{self, Path};
 use crate::command::{Params, PreExec};
 use crate::event::Event;
 use crate::guard::{Guard, TripPolicy, Window};
-use crate::guard_put;
-use crate::halt;
+use crate::halt::{self, Stops};
+use crate::leash::Leash;
 use crate::replay::{self, Earlier};
-use crate::reply::{Refusal, Reply, VerdictReply};
+use crate::reply::{Refusal, Reply, VerdictReply, Warning};
 use crate::session;
 use crate::table::{
-    CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session, SessionStatus,
-    Trip, WINDOW_TOOLS_MAX,
+    Account, CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session,
+    SessionStatus, WINDOW_TOOLS_MAX,
 };
 
 pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> Result<Reply, Fault> {
@@ -47,14 +50,54 @@ pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> R
         return Ok(Reply::Refused(refusal));
     }
 
-    let guard = guard_put::effective(turn.rows, &session.organization, &session.agent)?;
-    let hold = call.estimate.unwrap_or(guard.default_cost);
-    let path = Path::of(turn, call, &session, &guard, hold)?;
+    let leash = Leash::of(turn.rows, &session)?;
+    let Some(matched) = rules_of(&leash, call) else {
+        return Ok(Reply::Reevaluate(turn.place(0)));
+    };
+    let path = Path::of(turn, call, &session, &leash, price(&leash, call, matched))?;
     let followed = Followed::of(turn.rows, turn.now(), &session, call, held)?;
-    let facts = gather(turn, call, &session, &guard, &path, &followed)?;
-    let decision = decide(&facts);
-    drop(facts);
-    conclude(turn, session, call, &guard, path, followed, decision)
+    let asked = Asked {
+        call,
+        session: &session,
+        leash: &leash,
+        path: &path,
+        followed: &followed,
+        matched,
+        stops: halt::above_leash(turn.rows, &session, Some(&call.session), &leash)?,
+        nonce_seen: nonce_seen(turn.rows, &call.session, call.nonce)?,
+        now: turn.now(),
+        drawn: dice(turn),
+    };
+    let decision = asked.decide();
+    conclude(turn, session, call, &leash, path, followed, decision)
+}
+
+/// What the rules found, a guard at a time; none where they are not those that are current.
+fn rules_of<'c>(leash: &Leash, call: &'c PreExec) -> Option<&'c [Matched]> {
+    if leash.guards().iter().all(|(_, guard)| guard.rules.is_empty()) {
+        return Some(&[]);
+    }
+    call.rules
+        .as_ref()
+        .filter(|facts| facts.versions == leash.versions() && facts.matched.len() == facts.versions.len())
+        .map(|facts| facts.matched.as_slice())
+}
+
+/// What the call is held at: what it names, else the dearest price of its tool, else the default; and never less
+/// than a rule says.
+fn price(leash: &Leash, call: &PreExec, matched: &[Matched]) -> NanoUsd {
+    let listed = || {
+        let prices = leash
+            .guards()
+            .iter()
+            .filter_map(|(_, guard)| guard.prices.of_tool(&call.tool));
+        prices.max()
+    };
+    let named = call.estimate.or_else(listed);
+    let least = matched.iter().filter_map(|found| found.cost).max();
+    named
+        .unwrap_or(leash.effective().default_cost)
+        .max(least.unwrap_or(NanoUsd::ZERO))
 }
 
 /// Says whether the call waited for people, and they have decided.
@@ -156,57 +199,145 @@ pub(crate) fn behind_window(highest: u64, number: u64) -> bool {
     number.saturating_add(CALL_WINDOW) < highest
 }
 
-fn gather<'a, R: Rows>(
-    turn: &mut Turn<'_, '_, R>,
+/// One call with all that was looked up for it.
+struct Asked<'a> {
     call: &'a PreExec,
-    session: &Session,
-    guard: &Guard,
+    session: &'a Session,
+    leash: &'a Leash,
     path: &'a Path,
     followed: &'a Followed,
-) -> Result<Facts<'a>, Fault> {
-    let now = turn.now();
-    let last = session.last_call.as_ref();
-    let same_tool = last.is_some_and(|last| last.tool == call.tool);
-    let same_call = last.filter(|last| last.tool == call.tool && last.digest == call.digest);
-    Ok(Facts {
-        halt: halt::above(turn.rows, session, &call.session)?,
-        status: status(session, call.call_number, followed.transition.is_some()),
-        malformed: call.params == Params::Malformed,
-        circuit_tripped: session.trip.is_some(),
-        nonce: Some(call.nonce),
-        digest: followed.digest(call),
-        nonce_seen: nonce_seen(turn.rows, &call.session, call.nonce)?,
-        transition: followed.transition.as_ref(),
-        params_missing: guard.require_params && call.params == Params::HashOnly,
-        budget: path.own().and_then(|account| {
-            Some(BudgetFacts {
-                initial: account.granted()?,
-                available: account.available()?,
-            })
-        }),
-        estimate: path.hold,
-        ancestor_denied: path.denied_ancestor(),
-        organization_exceeded: path.organization_exceeded,
-        timed_out: guard
-            .timeout
-            .is_some_and(|limit| timed_out(session.first_call_at, now, limit)),
-        window_exceeded: window_exceeded(session, call, guard, now),
-        total_calls_reached: guard.max_total_calls.is_some_and(|max| {
-            total_calls_reached(session.total_calls.saturating_sub(session.total_calls_base), max)
-        }),
-        max_repeat: guard.max_repeat_calls,
-        repeats: same_call.map_or(0, |last| last.repeats),
-        same_tool,
-        last_error_signal: same_call.is_some_and(|last| last.failed),
-        error_amplification: guard.error_amplification,
-        hitl: guard.hitl,
-        opaque: call.params == Params::Opaque,
-        draw: guard.probabilistic.map(|jitter| ProbabilisticDraw {
-            drawn: dice(turn),
-            jitter,
-        }),
-        ..Facts::core()
-    })
+    matched: &'a [Matched],
+    stops: Stops,
+    nonce_seen: bool,
+    now: Timestamp,
+    drawn: u32,
+}
+
+impl Asked<'_> {
+    /// Where some guards only observe, those that enforce decide first; what they allow is looked at once more, and
+    /// the answer names what would have stopped it.
+    fn decide(&self) -> Decision {
+        match self.leash.enforced() {
+            None => decide(&self.facts(self.leash.effective(), Mode::Enforce, true)),
+            Some(enforced) => {
+                let strict = decide(&self.facts(enforced, Mode::Enforce, self.leash.enforces_own_account()));
+                match strict.verdict {
+                    Verdict::Allow => decide(&self.facts(self.leash.effective(), Mode::Observe, true)),
+                    Verdict::Deny | Verdict::Hitl => strict,
+                }
+            }
+        }
+    }
+
+    fn facts(&self, guard: &Guard, mode: Mode, budget_enforced: bool) -> Facts<'_> {
+        let Self {
+            call,
+            session,
+            path,
+            now,
+            ..
+        } = *self;
+        let enforcing = mode == Mode::Enforce && self.leash.enforced().is_some();
+        let last = session.last_call.as_ref();
+        let same_tool = last.is_some_and(|last| last.tool == call.tool);
+        let same_call = last.filter(|last| last.tool == call.tool && last.digest == call.digest);
+        let candidate = candidate(call);
+        let recent = session.recent.as_slice();
+        let counted = same_call.map_or(0, |last| last.repeats);
+        let params_missing = call.params == Params::HashOnly
+            && (guard.require_params || self.matched(enforcing).any(|found| found.params_needed));
+        Facts {
+            halt: self.stops.halt.clone(),
+            pause: self.stops.pause.clone(),
+            status: status(session, call.call_number, self.followed.transition.is_some()),
+            malformed: call.params == Params::Malformed,
+            circuit_tripped: session.trip.is_some(),
+            nonce: Some(call.nonce),
+            digest: self.followed.digest(call),
+            nonce_seen: self.nonce_seen,
+            transition: self.followed.transition.as_ref(),
+            allowed_tool: self.leash.allows(&call.tool, enforcing),
+            policy_denied: self.denied(enforcing).map(|denied| denied.rule.as_str()),
+            params_missing,
+            budget: path.own().and_then(|account| {
+                Some(BudgetFacts {
+                    initial: account.granted()?,
+                    available: account.available()?,
+                })
+            }),
+            budget_enforced,
+            estimate: path.hold,
+            ancestor_denied: path.denied_ancestor(),
+            ancestor_observed: path.observed_ancestor(),
+            organization_exceeded: path.organization_exceeded,
+            timed_out: guard
+                .timeout
+                .is_some_and(|limit| timed_out(session.first_call_at, now, limit)),
+            rate_exceeded: guard.rate.is_some_and(|rate| session.rate.is_full(now, rate)),
+            window_exceeded: guard
+                .window_of(&call.tool)
+                .is_some_and(|window| window_exceeded(session, call, window, now)),
+            total_calls_reached: guard.max_total_calls.is_some_and(|max| {
+                total_calls_reached(session.total_calls.saturating_sub(session.total_calls_base), max)
+            }),
+            max_repeat: guard.max_repeats_of(&call.tool),
+            repeats: guard.breakers.repeats(counted, recent, &candidate),
+            same_tool,
+            last_error_signal: same_call.is_some_and(|last| last.failed),
+            error_amplification: guard.error_amplification,
+            name_repeat_exceeded: guard.breakers.name_repeat_exceeded(recent, &candidate),
+            retry_storm: guard.breakers.retry_storm(recent, &candidate),
+            loop_detected: guard.breakers.loop_detected(recent, &candidate),
+            hitl: guard.hitl_of(&call.tool),
+            on_deny_rules: guard.on_deny_rules,
+            opaque: call.params == Params::Opaque,
+            policy_hitl: self
+                .matched(enforcing)
+                .find_map(|found| found.asks.as_ref())
+                .map(|rule| rule.as_str()),
+            draw: guard.probabilistic.map(|jitter| ProbabilisticDraw {
+                drawn: self.drawn,
+                jitter,
+            }),
+            mode,
+            ..Facts::core()
+        }
+    }
+
+    /// What the rules of the guards found, outermost first; of those that enforce where the others only observe.
+    fn matched(&self, enforcing: bool) -> impl Iterator<Item = &Matched> {
+        self.leash
+            .guards()
+            .iter()
+            .zip(self.matched)
+            .filter(move |((_, guard), _)| !enforcing || guard.mode == Mode::Enforce)
+            .map(|(_, found)| found)
+    }
+
+    /// P3: the first denial that trips, else the first.
+    fn denied(&self, enforcing: bool) -> Option<&Denied> {
+        denied_of(self.matched(enforcing))
+    }
+}
+
+fn candidate(call: &PreExec) -> Candidate<'_> {
+    Candidate {
+        tool: &call.tool,
+        digest: call.digest,
+        numbers: &call.numbers,
+    }
+}
+
+/// Of several guards' denials the first that trips, else the first.
+fn denied_of<'m>(matched: impl Iterator<Item = &'m Matched>) -> Option<&'m Denied> {
+    let mut first = None;
+    for denied in matched.filter_map(|found| found.denied.as_ref()) {
+        if denied.trips {
+            return Some(denied);
+        }
+        first = first.or(Some(denied));
+    }
+    first
 }
 
 /// Where the session stands, as far as this call is concerned.
@@ -259,8 +390,7 @@ pub(crate) fn nonce_place(nonce: u64) -> (u64, usize, u64) {
     (nonce >> 8, word, 1 << (nonce & 63))
 }
 
-fn window_exceeded(session: &Session, call: &PreExec, guard: &Guard, now: Timestamp) -> bool {
-    let Some(window) = guard.window else { return false };
+fn window_exceeded(session: &Session, call: &PreExec, window: Window, now: Timestamp) -> bool {
     match session.windows.get(&call.tool) {
         Some(counted) => counted.at(now, window.duration).is_full(window.max_calls),
         None => window.max_calls == 0 || open_windows(session, window, now) >= WINDOW_TOOLS_MAX,
@@ -285,12 +415,13 @@ fn conclude<R: Rows>(
     turn: &mut Turn<'_, '_, R>,
     mut session: Session,
     call: &PreExec,
-    guard: &Guard,
+    leash: &Leash,
     mut path: Path,
     followed: Followed,
     decision: Decision,
 ) -> Result<Reply, Fault> {
     let now = turn.now();
+    let guard = leash.effective();
     let mut approval_id = None;
     let before = path.own_available();
     session::heard_from(&mut session, now);
@@ -306,15 +437,14 @@ fn conclude<R: Rows>(
             Phase::Held
         }
         Verdict::Deny => {
-            if trips(guard, &decision) && session.trip.is_none() {
-                session.trip = Some(Trip {
-                    reason: decision.reason.clone(),
-                    at: now,
-                    call_number: call.call_number,
-                });
-                turn.events.push(Event::Tripped {
-                    session: call.session.clone(),
-                });
+            let enforced = leash.enforced().unwrap_or(guard);
+            session.denials = session.denials.saturating_add(1);
+            let number = call.call_number;
+            if trips(enforced, call, &decision) {
+                session::trip(turn, &call.session, &mut session, decision.reason.clone(), number)?;
+            } else if enforced.breakers.denials_exceeded(session.denials) {
+                let reason = Reason::ConsecutiveDenials;
+                session::trip(turn, &call.session, &mut session, reason, number)?;
             }
             Phase::Denied
         }
@@ -322,7 +452,7 @@ fn conclude<R: Rows>(
             // A call that waits already goes on waiting for the same decision.
             approval_id = match followed.waits_for(&session, call) {
                 Some(id) => Some(id.clone()),
-                None => approval::open(turn, &mut session, call, guard, path.hold, &decision.reason),
+                None => approval::open(turn, &mut session, call, leash, path.hold, &decision.reason),
             };
             Phase::Waiting
         }
@@ -338,7 +468,7 @@ fn conclude<R: Rows>(
     let entry = Entry {
         budget_before: before.unwrap_or(NanoUsd::ZERO),
         budget_after: after.unwrap_or(NanoUsd::ZERO),
-        policy_digest: guard.digest().as_bytes().to_vec(),
+        policy_digest: leash.digest().as_bytes().to_vec(),
         approval_id: approval_id
             .as_ref()
             .map(|id| id.as_str().to_owned())
@@ -359,6 +489,10 @@ fn conclude<R: Rows>(
         also: decision.also,
         remaining: after,
         repeats,
+        warnings: match decision.verdict {
+            Verdict::Allow => warnings(guard, &session, path.own(), repeats, now),
+            Verdict::Deny | Verdict::Hitl => Vec::new(),
+        },
         approval_id: approval_id.clone(),
         replayed: false,
         place: turn.place(sequence),
@@ -373,7 +507,7 @@ fn conclude<R: Rows>(
             answer: answer.clone(),
             tool: call.tool.clone(),
             digest: call.digest,
-            partials: Vec::new(),
+            reports: Vec::new(),
             approval: approval_id,
         };
         replay::remember_call(turn, &mut session, call, followed.held, row)?;
@@ -389,10 +523,14 @@ fn conclude<R: Rows>(
 fn count(session: &mut Session, call: &PreExec, guard: &Guard, now: Timestamp) {
     session.total_calls = session.total_calls.saturating_add(1);
     session.first_call_at = session.first_call_at.or(Some(now));
-    let repeats = match session.last_call.as_ref() {
-        Some(last) if last.tool == call.tool && last.digest == call.digest => last.repeats.saturating_add(1),
-        Some(_) | None => 1,
+    let counted = match session.last_call.as_ref() {
+        Some(last) if last.tool == call.tool && last.digest == call.digest => last.repeats,
+        Some(_) | None => 0,
     };
+    let repeats = guard
+        .breakers
+        .repeats(counted, &session.recent, &candidate(call))
+        .saturating_add(1);
     session.last_call = Some(LastCall {
         call_number: call.call_number,
         tool: call.tool.clone(),
@@ -400,19 +538,106 @@ fn count(session: &mut Session, call: &PreExec, guard: &Guard, now: Timestamp) {
         repeats,
         failed: false,
     });
-    if let Some(window) = guard.window {
+    session.denials = 0;
+    if let Some(window) = guard.window_of(&call.tool) {
         if session.windows.len() >= WINDOW_TOOLS_MAX {
-            session
-                .windows
-                .retain(|_, counted| now.since(counted.start) < window.duration);
+            session.windows.retain(|tool, counted| {
+                guard
+                    .window_of(tool)
+                    .is_some_and(|window| now.since(counted.start) < window.duration)
+            });
         }
         let counted = session.windows.entry(call.tool.clone()).or_default();
         *counted = counted.at(now, window.duration).counted();
     }
+    if let Some(rate) = guard.rate {
+        session.rate.count(now, rate);
+    }
+    remember_recent(session, call, guard.breakers.recent_needed());
 }
 
-fn trips(guard: &Guard, decision: &Decision) -> bool {
+/// Keeps as many of the last calls as the breakers look at.
+fn remember_recent(session: &mut Session, call: &PreExec, needed: usize) {
+    session.recent.push(RecentCall {
+        tool: call.tool.clone(),
+        digest: call.digest,
+        outcome: Outcome::Pending,
+        result: None,
+        numbers: call.numbers.clone(),
+    });
+    session.recent_numbers.push(call.call_number);
+    let over = session.recent.len().saturating_sub(needed);
+    session.recent.drain(..over);
+    session.recent_numbers.drain(..over);
+}
+
+/// The limits that are used up beyond the guard's `warn_at`.
+fn warnings(
+    guard: &Guard,
+    session: &Session,
+    account: Option<&Account>,
+    repeats: u32,
+    now: Timestamp,
+) -> Vec<Warning> {
+    let Some(warn_at) = guard.warn_at else {
+        return Vec::new();
+    };
+    let near = |used: u128, limit: u128| {
+        let parts = |amount: u128, ratio: PerBillion| amount.saturating_mul(u128::from(ratio.parts()));
+        parts(used, PerBillion::ONE) >= parts(limit, warn_at)
+    };
+    let nanos = |amount: NanoUsd| u128::try_from(amount.nanos()).unwrap_or(0);
+    let calls = session.total_calls.saturating_sub(session.total_calls_base);
+    let used = |account: &Account| nanos(account.spent.saturating_add(account.held));
+    let budget = account.and_then(|account| Some((used(account), nanos(account.granted()?))));
+    let span = session
+        .first_call_at
+        .map(|first| u128::from(now.since(first).nanos()));
+    let rows = [
+        (Warning::Budget, budget),
+        (
+            Warning::TotalCalls,
+            guard
+                .max_total_calls
+                .map(|max| (u128::from(calls), u128::from(max))),
+        ),
+        (
+            Warning::Repeats,
+            guard
+                .max_repeat_calls
+                .map(|max| (u128::from(repeats), u128::from(max))),
+        ),
+        (
+            Warning::Tokens,
+            guard
+                .max_tokens
+                .map(|max| (u128::from(session.tokens), u128::from(max))),
+        ),
+        (
+            Warning::Cost,
+            guard.max_cost.map(|max| (nanos(session.cost), nanos(max))),
+        ),
+        (
+            Warning::Timeout,
+            guard
+                .timeout
+                .and_then(|limit| Some((span?, u128::from(limit.nanos())))),
+        ),
+    ];
+    rows.into_iter()
+        .filter(|(_, row)| row.is_some_and(|(used, limit)| near(used, limit)))
+        .map(|(warning, _)| warning)
+        .collect()
+}
+
+fn trips(guard: &Guard, call: &PreExec, decision: &Decision) -> bool {
     match guard.trip_policy {
+        // A policy rule says it itself.
+        TripPolicy::Behaviour if decision.rule == Rule::P3 => {
+            let matched = call.rules.iter().flat_map(|facts| &facts.matched);
+            let said = |denied: &Denied| decision.reason == Reason::Policy(denied.rule.as_str().to_owned());
+            denied_of(matched).is_some_and(|denied| denied.trips && said(denied))
+        }
         TripPolicy::Behaviour => decision.rule.trips_by_default(),
         // A latch cannot latch again, a stopped session needs none, and chance is no misbehaviour.
         TripPolicy::Seed => !matches!(decision.rule, Rule::K1 | Rule::K2 | Rule::R2 | Rule::X),

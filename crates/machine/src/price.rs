@@ -65,12 +65,25 @@ impl Prices {
         matching.map(|price| price.cost).max()
     }
 
-    /// What tokens of this model cost; the dearest row that matches, else that of other models.
-    pub fn of_tokens(&self, model: &str, input: u64, output: u64) -> NanoUsd {
+    /// What tokens of this model cost by the table: the dearest row that matches.
+    fn of_tokens(&self, model: &str, input: u64, output: u64) -> Option<NanoUsd> {
         let matching = self.models.iter().filter(|row| row.model.matches(model));
-        let costs = matching.map(|row| row.price.of(input, output));
-        costs.max().unwrap_or_else(|| self.other_models.of(input, output))
+        matching.map(|row| row.price.of(input, output)).max()
     }
+}
+
+/// What tokens cost under several guards: the dearest that lists the model, else the dearest of other models.
+pub(crate) fn of_tokens<'g>(
+    guards: impl Iterator<Item = &'g Prices> + Clone,
+    model: &str,
+    input: u64,
+    output: u64,
+) -> Option<NanoUsd> {
+    let listed = guards
+        .clone()
+        .filter_map(|prices| prices.of_tokens(model, input, output));
+    let others = guards.map(|prices| prices.other_models.of(input, output));
+    listed.max().or_else(|| others.max())
 }
 
 impl TokenPrice {

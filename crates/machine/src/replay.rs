@@ -11,8 +11,8 @@ use crate::approval::ApprovalStatus;
 use crate::budget;
 use crate::command::{Params, PreExec, Principal, Request};
 use crate::event::Event;
-use crate::guard_put;
 use crate::halt;
+use crate::leash::Leash;
 use crate::pre_exec::{self, blocked_by, verdict_entry};
 use crate::reply::{Refusal, Reply, VerdictReply};
 use crate::table::{
@@ -92,8 +92,10 @@ pub(crate) fn answer_again<R: Rows>(
         SessionStatus::Stale => Status::Stale,
         SessionStatus::Active | SessionStatus::Paused => Status::Active,
     };
+    let leash = Leash::of(turn.rows, &session)?;
+    let stops = halt::above_leash(turn.rows, &session, Some(&call.session), &leash)?;
     let facts = Facts {
-        halt: halt::above(turn.rows, &session, &call.session)?,
+        halt: stops.halt.clone(),
         circuit_tripped: session.trip.is_some(),
         nonce: Some(call.nonce),
         digest: call.digest,
@@ -122,7 +124,9 @@ pub(crate) fn answer_again<R: Rows>(
     );
     let facts = match earlier.phase {
         Phase::Denied => return Ok(repeat(turn, earlier.answer)),
+        // An ALLOW is not given again under a pause: it would be a question now.
         Phase::Held => Facts {
+            halt: stops.any_call().cloned(),
             status: settled_status,
             ..facts
         },
@@ -157,12 +161,11 @@ pub(crate) fn answer_again<R: Rows>(
         // Whatever else: a denial, with an entry of its own. It trips nothing and moves no counter.
         _ => {}
     }
-    let guard = guard_put::effective(turn.rows, &session.organization, &session.agent)?;
-    let available = budget::own_available(turn, &guard, &call.session, &session)?;
+    let available = budget::own_available(turn, leash.effective(), &call.session, &session)?;
     let entry = Entry {
         budget_before: available.unwrap_or(NanoUsd::ZERO),
         budget_after: available.unwrap_or(NanoUsd::ZERO),
-        policy_digest: guard.digest().as_bytes().to_vec(),
+        policy_digest: leash.digest().as_bytes().to_vec(),
         ..verdict_entry(turn, &session, call, &decision)
     };
     let sequence = turn.record(entry);
@@ -275,7 +278,7 @@ pub(crate) fn forget_call<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &SessionId, n
     if matches!(call.phase, Phase::Held | Phase::Waiting) {
         return;
     }
-    for request in call.request.into_iter().chain(call.partials) {
+    for request in call.request.into_iter().chain(call.reports) {
         let by = Requester::Session(id.clone());
         turn.rows.delete(Key::Request(by, request));
     }

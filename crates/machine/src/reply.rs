@@ -37,6 +37,9 @@ pub enum Reply {
     Refused(#[n(0)] Refusal),
     #[n(10)]
     Approval(#[n(0)] ApprovalReply),
+    /// Nothing was decided: rules newer than those that the facts came from are current as of this place.
+    #[n(11)]
+    Reevaluate(#[n(0)] Place),
 }
 
 /// Where in the log and in the chain an answer was made.
@@ -93,6 +96,40 @@ pub struct VerdictReply {
     pub replayed: bool,
     #[n(10)]
     pub place: Place,
+    /// Limits that an allowed call brought near their end.
+    #[n(11)]
+    pub warnings: Vec<Warning>,
+}
+
+/// A limit that is used up beyond the guard's `warn_at`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Warning {
+    #[n(0)]
+    Budget,
+    #[n(1)]
+    TotalCalls,
+    #[n(2)]
+    Repeats,
+    #[n(3)]
+    Tokens,
+    #[n(4)]
+    Cost,
+    #[n(5)]
+    Timeout,
+}
+
+impl Warning {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::TotalCalls => "total_calls",
+            Self::Repeats => "repeats",
+            Self::Tokens => "tokens",
+            Self::Cost => "cost",
+            Self::Timeout => "timeout",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

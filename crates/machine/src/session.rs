@@ -87,7 +87,9 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
             budget::open_own(turn, &guard, &id, &session)?;
             let mut entry = session_entry(turn, Kind::SessionRegistered, &id, &session);
             entry.policy_digest = leash.digest().as_bytes().to_vec();
-            entry.detail = named.as_ref().map_or(String::new(), |guard| format!("guard {guard}"));
+            entry.detail = named
+                .as_ref()
+                .map_or(String::new(), |guard| format!("guard {guard}"));
             let sequence = turn.record(entry);
             if guard.latch_scope == LatchScope::Agent {
                 start_tripped(turn, &id, &mut session)?;
@@ -178,7 +180,9 @@ pub(crate) fn trip<R: Rows>(
         at: turn.now(),
         call_number,
     });
-    tally::count(turn, session, |tally| tally.tripped = tally.tripped.saturating_add(1))?;
+    tally::count(turn, session, |tally| {
+        tally.tripped = tally.tripped.saturating_add(1)
+    })?;
     turn.events.push(Event::Tripped { session: id.clone() });
     Ok(())
 }
@@ -250,6 +254,7 @@ pub(crate) fn opened<R: Rows>(
         paused_by_operator: false,
         guard: None,
         recent: Vec::new(),
+        recent_numbers: Vec::new(),
         rate: RateWindow::default(),
         outcomes: Outcomes::default(),
         denials: 0,
@@ -431,7 +436,10 @@ fn reset_circuit(session: &mut Session) {
         Reason::ConsecutiveDenials => session.denials = 0,
         Reason::TokenCeiling => session.tokens = 0,
         Reason::CostCeiling => session.cost = NanoUsd::ZERO,
-        Reason::NameRepeatExceeded | Reason::RetryStorm | Reason::LoopDetected => session.recent.clear(),
+        Reason::NameRepeatExceeded | Reason::RetryStorm | Reason::LoopDetected => {
+            session.recent.clear();
+            session.recent_numbers.clear();
+        }
         Reason::MaxRepeatExceeded => {
             if let Some(last) = session.last_call.as_mut() {
                 last.repeats = 0;

@@ -209,6 +209,9 @@ pub struct Session {
     /// What its settled calls cost in all.
     #[n(22)]
     pub cost: NanoUsd,
+    /// The numbers of the calls in `recent`.
+    #[n(23)]
+    pub recent_numbers: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -326,9 +329,9 @@ pub struct Call {
     pub tool: ToolName,
     #[n(5)]
     pub digest: Option<Digest>,
-    /// The requests of its partial settlements; forgotten with it. At most `PARTIALS_MAX`.
+    /// The requests of its settlements; forgotten with it. At most `PARTIALS_MAX` partial ones.
     #[n(6)]
-    pub partials: Vec<RequestId>,
+    pub reports: Vec<RequestId>,
     /// What people were asked about it.
     #[n(7)]
     pub approval: Option<ApprovalId>,

@@ -13,15 +13,19 @@ use std::path::Path;
 
 use audit::chain::follows;
 use audit::{ChainHead, Entry, seal};
-use decision::{AgentId, ApprovalId, Digest, OrganizationId, RequestId, SessionId, Timestamp, ToolName};
+use decision::policy::{Denied, Matched};
+use decision::{
+    AgentId, ApprovalId, Digest, GuardId, Number, OrganizationId, RequestId, RuleId, SessionId, Timestamp,
+    ToolName,
+};
 use goldenscript::{ArgumentConsumer, Command as Line, Context};
 use machine::command::{
-    Act, AgentPattern, AttachShown, Decide, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec,
-    PreExec, Principal, PutGuard, RefusedAtEdge, Register, RegisterKey, Release, Request, Ruling, Seen,
-    SessionAct, SetBudget, Successor,
+    Act, AgentPattern, AttachShown, Correct, Decide, EndSession, Engage, GrantBudget, Init, Limit, Params,
+    PostExec, PreExec, Principal, PutGuard, RefusedAtEdge, Register, RegisterKey, Release, Request,
+    RuleFacts, Ruling, Seen, SessionAct, SetBudget, Successor,
 };
 use machine::reply::{Reply, VerdictReply};
-use machine::table::{Chain, Change, Cluster, Key, Requester, Row, Working};
+use machine::table::{Chain, Change, Cluster, HaltMode, Key, Requester, Row, Working};
 use machine::{Applied, Batch, Command, Position, VERSION, check};
 use read::{Failed, flag, guard, id, number, operator, request, required, root, signer, span};
 use test_each_file::test_each_path;
@@ -102,6 +106,7 @@ impl Script {
                         .map(|name| self.session(name))
                         .transpose()?,
                     request: request(args)?,
+                    guard: args.take_key("guard").map(GuardId::parse).transpose()?,
                     metadata: BTreeMap::new(),
                     organization,
                     agent,
@@ -134,6 +139,7 @@ impl Script {
                         account,
                         amount,
                         request,
+                        justification: String::new(),
                     }));
                 }
                 let limit = match amount {
@@ -146,6 +152,7 @@ impl Script {
                     account,
                     limit,
                     request,
+                    justification: String::new(),
                 })
             }
             "guard" => {
@@ -158,8 +165,21 @@ impl Script {
                     scope,
                     guard,
                     request,
+                    justification: String::new(),
                 })
             }
+            "correct" => Command::Correct(Correct {
+                by: operator(args)?,
+                account: match args.next_pos().ok_or("which account?")? {
+                    account if account.starts_with("session/") => {
+                        machine::AccountId::Session(self.session(&account["session/".len()..])?)
+                    }
+                    account => account.parse()?,
+                },
+                amount: args.next_pos().ok_or("how much?")?.parse()?,
+                request: required(request(args)?, &format!("correct{}", self.index)),
+                justification: "looked at".to_owned(),
+            }),
             "engage" | "release" => self.halt(name, args)?,
             "shown" => {
                 let approval = self.approval(args.next_pos().unwrap_or("1"))?;
@@ -227,6 +247,11 @@ impl Script {
             nonce: number(args, "nonce", call_number)?,
             request: request(args)?,
             parent_guard: args.take_key("parent").map(str::to_owned),
+            numbers: match args.take_key("page") {
+                Some(page) => vec![Number::new("page", page.parse()?)],
+                None => Vec::new(),
+            },
+            rules: self.rule_facts(args)?,
             approval: args
                 .take_key("approval")
                 .map(|number| self.approval(number))
@@ -245,9 +270,32 @@ impl Script {
             error_signal: flag(args, "signal")?,
             partial: flag(args, "partial")?,
             request: request(args)?,
-            tokens_in: 0,
-            tokens_out: 0,
+            tokens_in: number(args, "in", 0)?,
+            tokens_out: number(args, "out", 0)?,
+            model: args.take_key("model").unwrap_or("").to_owned(),
+            result: args.take_key("result").map(|text| Digest::of(text.as_bytes())),
         })
+    }
+
+    /// What a node would find: `versions=1,2 deny=no-delete/trips ask=big cost_rule=0.5 needs=true`, a value a guard.
+    fn rule_facts(&self, args: &mut ArgumentConsumer<'_>) -> Result<Option<RuleFacts>, Failed> {
+        let Some(versions) = args.take_key("versions") else {
+            return Ok(None);
+        };
+        let versions: Vec<u64> = versions.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let mut matched = vec![Matched::default(); versions.len()];
+        let found = matched.last_mut().ok_or("a version a guard")?;
+        if let Some(rule) = args.take_key("deny") {
+            let (rule, trips) = rule
+                .strip_suffix("/trips")
+                .map_or((rule, false), |rule| (rule, true));
+            let rule = RuleId::parse(rule)?;
+            found.denied = Some(Denied { rule, trips });
+        }
+        found.asks = args.take_key("ask").map(RuleId::parse).transpose()?;
+        found.cost = args.take_key("cost_rule").map(str::parse).transpose()?;
+        found.params_needed = flag(args, "needs")?;
+        Ok(Some(RuleFacts { versions, matched }))
     }
 
     /// `approve 1`, with the digest of what is shown unless the line says `info=`.
@@ -323,6 +371,14 @@ impl Script {
                 reason,
                 ticket,
                 request,
+                mode: match args.take_key("mode").unwrap_or("halt") {
+                    "halt" => HaltMode::Halt,
+                    "pause" => HaltMode::Pause,
+                    "drain" => HaltMode::Drain,
+                    other => return Err(format!("no mode {other}").into()),
+                },
+                ttl: args.take_key("ttl").map(span).transpose()?,
+                two_person: flag(args, "two_person")?,
             })
         } else {
             Command::Release(Release {
@@ -330,6 +386,7 @@ impl Script {
                 scope,
                 justification: reason,
                 request,
+                ticket: String::new(),
             })
         })
     }
@@ -475,6 +532,8 @@ impl Script {
                 request: None,
                 parent_guard: None,
                 approval: None,
+                numbers: Vec::new(),
+                rules: None,
             });
             let report = Command::PostExec(PostExec {
                 by: by.clone(),
@@ -487,6 +546,8 @@ impl Script {
                 request: None,
                 tokens_in: 0,
                 tokens_out: 0,
+                model: String::new(),
+                result: None,
             });
             let commands = if settle { vec![call, report] } else { vec![call] };
             for reply in self.step(commands)?.replies {

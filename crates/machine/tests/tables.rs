@@ -45,6 +45,7 @@ impl World {
             resume: None,
             request: None,
             metadata: BTreeMap::new(),
+            guard: None,
         }));
         let Reply::Registered(registered) = registered else {
             panic!("{registered:?}")
@@ -98,6 +99,8 @@ impl World {
             request: None,
             parent_guard: None,
             approval: None,
+            numbers: Vec::new(),
+            rules: None,
         }
     }
 
@@ -338,6 +341,9 @@ fn halted(world: &mut World) {
         reason: "stop".into(),
         ticket: String::new(),
         request: request("engage"),
+        mode: machine::table::HaltMode::Halt,
+        ttl: None,
+        two_person: false,
     }));
 }
 
@@ -366,6 +372,7 @@ fn suspend(world: &mut World, account: &str) {
         account: account.parse().unwrap(),
         limit: Limit::Suspended,
         request: request("suspend"),
+        justification: String::new(),
     }));
 }
 
@@ -592,6 +599,7 @@ fn a_guard_that_would_lift_limits_is_refused() {
             scope: GuardScope::Default,
             guard,
             request: request("guard"),
+            justification: String::new(),
         };
         assert!(matches!(
             world.apply(Command::PutGuard(put)),

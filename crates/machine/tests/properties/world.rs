@@ -60,12 +60,14 @@ impl World {
                 account: "org/acme".parse().unwrap(),
                 limit: Limit::Amount(NanoUsd::new(400)),
                 request: request("formed-acme", ""),
+                justification: String::new(),
             }),
             Command::SetBudget(SetBudget {
                 by: root(),
                 account: "org/globex".parse().unwrap(),
                 limit: Limit::Unlimited,
                 request: request("formed-globex", ""),
+                justification: String::new(),
             }),
         ];
         world.commit(commands).unwrap();
@@ -351,6 +353,7 @@ impl World {
                     request: id.map(|id| request(&format!("r{id}"), &format!("register {resume:?}"))),
                     resume,
                     metadata: BTreeMap::new(),
+                    guard: None,
                 })
             }
             Step::Call(call) => Command::PreExec(self.pre_exec(call)?),
@@ -382,6 +385,7 @@ impl World {
                     account,
                     limit,
                     request,
+                    justification: String::new(),
                 })
             }
             Step::Grant {
@@ -397,6 +401,7 @@ impl World {
                     account,
                     amount,
                     request,
+                    justification: String::new(),
                 })
             }
             Step::Guard {
@@ -413,6 +418,7 @@ impl World {
                     scope,
                     guard: guards(*guard),
                     request,
+                    justification: String::new(),
                 })
             }
             Step::Engage { scope, request: id } => {
@@ -423,6 +429,9 @@ impl World {
                     scope,
                     reason: "stop".into(),
                     ticket: String::new(),
+                    mode: machine::table::HaltMode::Halt,
+                    ttl: None,
+                    two_person: false,
                 })
             }
             Step::Release { scope, request: id } => {
@@ -432,6 +441,7 @@ impl World {
                     request: operators(*id, &format!("release {scope}")),
                     scope,
                     justification: "go".into(),
+                    ticket: String::new(),
                 })
             }
             Step::Act {
@@ -484,6 +494,8 @@ impl World {
             }),
             parent_guard: None,
             approval: None,
+            numbers: Vec::new(),
+            rules: None,
         })
     }
 
@@ -512,6 +524,8 @@ impl World {
             }),
             tokens_in: 0,
             tokens_out: 0,
+            model: String::new(),
+            result: None,
         })
     }
 

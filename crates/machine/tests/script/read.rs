@@ -5,10 +5,17 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use audit::Signer;
-use decision::{Digest, DurationNs, HitlRule, OrganizationId, PerBillion, RequestId};
+use decision::behaviour::ErrorRate;
+use decision::facts::Mode;
+use decision::limits::Rate;
+use decision::{
+    AgentId, Breakers, Digest, DurationNs, GuardId, HitlRule, OrganizationId, Pattern, PerBillion, RequestId,
+    Rule, RuleId, ToolPattern, policy,
+};
 use goldenscript::ArgumentConsumer;
-use machine::command::{Principal, Request};
-use machine::{BudgetScope, Guard, PauseScope, TripPolicy, Unsettled, Window};
+use machine::command::{AgentPattern, Principal, Request};
+use machine::price::{ModelPrice, TokenPrice, ToolPrice};
+use machine::{BudgetScope, Guard, LatchScope, PauseScope, ToolLimit, TripPolicy, Unsettled, Window};
 
 pub type Failed = Box<dyn Error>;
 
@@ -100,7 +107,12 @@ pub fn guard(args: &mut ArgumentConsumer<'_>) -> Result<Guard, Failed> {
                     other => return Err(unknown(other)),
                 }
             }
-            "repeats" => guard.max_repeat_calls = (value != "off").then(|| value.parse()).transpose()?,
+            // Off is all that looks at repetition.
+            "repeats" if value == "off" => {
+                guard.max_repeat_calls = None;
+                guard.breakers = Breakers::off();
+            }
+            "repeats" => guard.max_repeat_calls = Some(value.parse()?),
             "amplify" => guard.error_amplification = value.parse()?,
             "timeout" => guard.timeout = Some(span(value)?),
             "window" => {
@@ -139,6 +151,105 @@ pub fn guard(args: &mut ArgumentConsumer<'_>) -> Result<Guard, Failed> {
             "default_cost" => guard.default_cost = value.parse()?,
             "at_least" => guard.settle_at_least_hold = value.parse()?,
             "params" => guard.require_params = value == "required",
+            "parent" => guard.parent = Some(GuardId::parse(value)?),
+            "agents" => {
+                guard.agents = value
+                    .split(',')
+                    .map(|name| AgentId::parse(name).map(AgentPattern::Exact))
+                    .collect::<Result<_, _>>()?;
+            }
+            "observe" => {
+                guard.mode = if value.parse()? {
+                    Mode::Observe
+                } else {
+                    Mode::Enforce
+                }
+            }
+            "tools" => guard.allowed_tools = Some(patterns(value)?),
+            "polling" => guard.breakers.polling_tools = patterns(value)?,
+            "result_aware" => guard.breakers.result_aware = value.parse()?,
+            "streak" => guard.breakers.name_streak = Some(value.parse()?),
+            "storm" if value == "off" => guard.breakers.storm = None,
+            "cycle" if value == "off" => guard.breakers.cycle = None,
+            "denials" => guard.breakers.denials = Some(value.parse()?),
+            "errors" => {
+                let (ratio, outcomes) = value.split_once('/').ok_or("percent/outcomes")?;
+                guard.breakers.error_rate = Some(ErrorRate {
+                    outcomes: outcomes.parse()?,
+                    ratio: PerBillion::from_percent(ratio.parse()?).ok_or("percent")?,
+                });
+            }
+            "rate" => {
+                let (calls, span_text) = value.split_once('/').ok_or("calls/span")?;
+                guard.rate = Some(Rate {
+                    calls: calls.parse()?,
+                    span: span(span_text)?,
+                });
+            }
+            "max_tokens" => guard.max_tokens = Some(value.parse()?),
+            "max_cost" => guard.max_cost = Some(value.parse()?),
+            "price" => {
+                let (tool, cost) = value.split_once('/').ok_or("tool/cost")?;
+                let tool = ToolPattern::parse(tool)?;
+                guard.prices.tools.push(ToolPrice {
+                    tool,
+                    cost: cost.parse()?,
+                });
+            }
+            "model" => {
+                let mut words = value.split('/');
+                let mut word = || words.next().ok_or("model/input/output");
+                guard.prices.models.push(ModelPrice {
+                    model: Pattern::parse(word()?)?,
+                    price: TokenPrice {
+                        input: word()?.parse()?,
+                        output: word()?.parse()?,
+                    },
+                });
+            }
+            "ask_tool" => guard.tool_limits.push(ToolLimit {
+                tool: ToolPattern::parse(value)?,
+                max_repeat_calls: None,
+                window: None,
+                ask: true,
+            }),
+            "tool_repeats" => {
+                let (tool, most) = value.split_once('/').ok_or("tool/repeats")?;
+                guard.tool_limits.push(ToolLimit {
+                    tool: ToolPattern::parse(tool)?,
+                    max_repeat_calls: Some(most.parse()?),
+                    window: None,
+                    ask: false,
+                });
+            }
+            "on_deny" => {
+                guard.on_deny_rules = guard.on_deny_rules.with(match value {
+                    "R6" => Rule::R6,
+                    "Q5" => Rule::Q5,
+                    other => return Err(unknown(other)),
+                })
+            }
+            "latch" => {
+                guard.latch_scope = match value {
+                    "session" => LatchScope::Session,
+                    "agent" => LatchScope::Agent,
+                    other => return Err(unknown(other)),
+                }
+            }
+            "agent_sessions" => guard.max_agent_sessions = Some(value.parse()?),
+            "org_sessions" => guard.max_organization_sessions = Some(value.parse()?),
+            "ticket_ttl" => guard.ticket_ttl = Some(span(value)?),
+            "warn" => guard.warn_at = PerBillion::from_percent(value.parse()?),
+            "max_overdraft" => guard.max_overdraft = Some(value.parse()?),
+            "version" => guard.version = value.parse()?,
+            // The rules' facts come with the calls; here it only counts that there are rules.
+            "rule" => guard.rules.push(policy::Rule {
+                id: RuleId::parse(value)?,
+                tools: Vec::new(),
+                tags: Vec::new(),
+                when: Vec::new(),
+                effect: policy::Effect::Ask,
+            }),
             "approval_ttl" => guard.approval_ttl = span(value)?,
             "pause" => {
                 guard.pause_scope = match value {
@@ -151,6 +262,11 @@ pub fn guard(args: &mut ArgumentConsumer<'_>) -> Result<Guard, Failed> {
         }
     }
     Ok(guard)
+}
+
+fn patterns(list: &str) -> Result<Vec<ToolPattern>, Failed> {
+    let words = list.split(',').filter(|word| !word.is_empty());
+    Ok(words.map(ToolPattern::parse).collect::<Result<_, _>>()?)
 }
 
 pub fn unknown(word: impl Display) -> Failed {

@@ -23,9 +23,18 @@ pub fn told(reply: &Reply) -> String {
         Reply::Account(account, _) => balance(account),
         Reply::Guard(guard, _) => format!("guard version {}", guard.version),
         Reply::Halt(halt) => format!(
-            "halted {} for {:?} epoch {}",
-            halt.engaged, halt.reason, halt.place.halt_epoch
+            "{} {} for {:?} epoch {}{}",
+            if halt.engaged { "engaged" } else { "released" },
+            format!("{:?}", halt.mode).to_lowercase(),
+            halt.reason,
+            halt.place.halt_epoch,
+            if halt.needs_second {
+                ", a second person has to ask"
+            } else {
+                ""
+            }
         ),
+        Reply::Reevaluate(_) => "reevaluate".to_owned(),
         Reply::Session(status, _) => format!("session {status:?}"),
         Reply::Due(more) => format!("due, more {more}"),
         Reply::Approval(approval) => {
@@ -59,6 +68,9 @@ pub fn verdict(answer: &VerdictReply) -> String {
     }
     if let Some(scope) = &answer.blocked_by {
         told.push_str(&format!(" blocked by {scope}"));
+    }
+    for warning in &answer.warnings {
+        told.push_str(&format!(" near {}", warning.word()));
     }
     if answer.replayed {
         told.push_str(&format!(" replayed from #{}", answer.place.sequence));

@@ -169,6 +169,8 @@ fn pre_exec(index: u64) -> Command {
         request: Some(request(index)),
         parent_guard: None,
         approval: None,
+        numbers: Vec::new(),
+        rules: None,
     })
 }
 
