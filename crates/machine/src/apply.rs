@@ -278,7 +278,7 @@ fn init<R: Rows>(
     let mut entry = Entry::blank(Kind::Genesis, batch.proposed);
     entry.operator_id.clone_from(&by.name);
     entry.policy_digest = guard.digest().as_bytes().to_vec();
-    rows.put(Key::Guard(GuardScope::Default), Row::Guard(guard));
+    rows.put(Key::Guard(GuardScope::Default), Row::Guard(Box::new(guard)));
     let mut turn = Turn::open(rows, at, batch, 0)?.ok_or(Fault::Missing(Key::Cluster))?;
     let sequence = turn.record(entry);
     let place = turn.place(sequence);

@@ -76,7 +76,7 @@ pub(crate) fn check(guard: &Guard) -> Result<(), Refusal> {
 /// Checks where a guard stands in its organization's tree.
 fn check_place<R: Rows>(rows: &R, put: &PutGuard) -> Result<Result<(), Refusal>, Fault> {
     let Some(parent) = &put.guard.parent else {
-        return Ok(place_is_kept(rows, put)?);
+        return place_is_kept(rows, put);
     };
     let organization = match &put.scope {
         GuardScope::Default => {
@@ -165,8 +165,8 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
     entry.detail = format!("{} version {}", put.scope, guard.version);
     let sequence = turn.record(entry);
     turn.rows
-        .put(Key::Guard(put.scope.clone()), Row::Guard(guard.clone()));
-    let reply = Reply::Guard(guard, turn.place(sequence));
+        .put(Key::Guard(put.scope.clone()), Row::Guard(Box::new(guard.clone())));
+    let reply = Reply::Guard(Box::new(guard), turn.place(sequence));
     replay::remember(turn, requester, &put.request, &reply);
     Ok(reply)
 }

@@ -93,7 +93,7 @@ pub(crate) fn engage<R: Rows>(turn: &mut Turn<'_, '_, R>, engage: &Engage) -> Re
     let requester = replay::identity(&engage.by);
     let organization = match admit(turn, &engage.by, &engage.scope)? {
         Admitted::Yes(organization) => organization,
-        Admitted::No(refusal) => return Ok(refusal),
+        Admitted::No(refusal) => return Ok(*refusal),
     };
     if let Some(earlier) = replay::recall(turn, &requester, &engage.request)? {
         // What was engaged then and is released since is not said to be engaged.
@@ -200,7 +200,7 @@ pub(crate) fn release<R: Rows>(turn: &mut Turn<'_, '_, R>, release: &Release) ->
     let requester = replay::identity(&release.by);
     let organization = match admit(turn, &release.by, &release.scope)? {
         Admitted::Yes(organization) => organization,
-        Admitted::No(refusal) => return Ok(refusal),
+        Admitted::No(refusal) => return Ok(*refusal),
     };
     if let Some(earlier) = replay::recall(turn, &requester, &release.request)? {
         return Ok(earlier);
@@ -324,7 +324,7 @@ fn ticketed(ticket: &str) -> String {
 enum Admitted {
     /// With the organization that the scope is of; empty for all.
     Yes(String),
-    No(Reply),
+    No(Box<Reply>),
 }
 
 /// A cluster-wide role reaches every scope; an organization's role its own, its agents, guards and sessions.
@@ -336,16 +336,16 @@ fn admit<R: Rows>(turn: &mut Turn<'_, '_, R>, by: &Principal, scope: &Scope) -> 
             let place = GuardScope::Named(organization.clone(), guard.clone());
             // Of a foreign organization nobody learns which guards it has.
             if by.reaches(organization) && turn.rows.guard(&place)?.is_none() {
-                return Ok(Admitted::No(Reply::Refused(Refusal::NotFound(format!(
+                return Ok(Admitted::No(Box::new(Reply::Refused(Refusal::NotFound(format!(
                     "no guard {}",
                     AccountId::Guard(organization.clone(), guard.clone())
-                )))));
+                ))))));
             }
             Some(organization.clone())
         }
         Scope::Session(id) => match session::find(turn, id)? {
             Some(session) => Some(session.organization),
-            None => return Ok(Admitted::No(Reply::Refused(Refusal::SessionNotFound))),
+            None => return Ok(Admitted::No(Box::new(Reply::Refused(Refusal::SessionNotFound)))),
         },
     };
     let within = match &organization {
@@ -355,7 +355,7 @@ fn admit<R: Rows>(turn: &mut Turn<'_, '_, R>, by: &Principal, scope: &Scope) -> 
     Ok(if within {
         Admitted::Yes(organization.map_or(String::new(), |organization| organization.as_str().to_owned()))
     } else {
-        Admitted::No(turn.refuse(by, scope.to_string()))
+        Admitted::No(Box::new(turn.refuse(by, scope.to_string())))
     })
 }
 

@@ -154,7 +154,7 @@ fn assigned<R: Rows>(
     ];
     for scope in scopes {
         if let Some(guard) = rows.guard(&scope)? {
-            return Ok((scope, guard));
+            return Ok((scope, *guard));
         }
     }
     Err(Fault::Missing(Key::Guard(GuardScope::Default)))
@@ -177,7 +177,7 @@ pub(crate) fn branch<R: Rows>(
         }
         let guard = rows.guard(&scope)?.ok_or(Fault::Missing(key))?;
         next.clone_from(&guard.parent);
-        branch.push((scope, guard));
+        branch.push((scope, *guard));
     }
     branch.reverse();
     Ok(branch)

@@ -312,7 +312,7 @@ pub(crate) fn recall<R: Rows>(
     match recorded.answer {
         Answer::Reply(reply) => {
             turn.events.push(Event::Replayed);
-            Ok(Some(reply))
+            Ok(Some(*reply))
         }
         Answer::Call(_) => Ok(Some(Reply::Refused(used_for_another(request)))),
     }
@@ -322,7 +322,7 @@ pub(crate) fn recall<R: Rows>(
 pub(crate) fn remember<R: Rows>(turn: &mut Turn<'_, '_, R>, by: Requester, request: &Request, reply: &Reply) {
     let recorded = Recorded {
         payload: request.payload,
-        answer: Answer::Reply(reply.clone()),
+        answer: Answer::Reply(Box::new(reply.clone())),
     };
     if let Requester::Identity(_) = by {
         let work = DueWork::RequestExpiry(by.clone(), request.id.clone());

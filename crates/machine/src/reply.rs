@@ -15,7 +15,7 @@ pub enum Reply {
     #[n(0)]
     Done(#[n(0)] Place),
     #[n(1)]
-    Registered(#[n(0)] Registered),
+    Registered(#[n(0)] Box<Registered>),
     #[n(2)]
     Verdict(#[n(0)] VerdictReply),
     #[n(3)]
@@ -23,7 +23,7 @@ pub enum Reply {
     #[n(4)]
     Account(#[n(0)] Account, #[n(1)] Place),
     #[n(5)]
-    Guard(#[n(0)] Guard, #[n(1)] Place),
+    Guard(#[n(0)] Box<Guard>, #[n(1)] Place),
     /// The kill switch as it now stands: the epoch after which every node refuses, or no longer does.
     #[n(6)]
     Halt(#[n(0)] HaltReply),

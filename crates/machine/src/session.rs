@@ -100,11 +100,11 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
             (id, guard, sequence)
         }
     };
-    let reply = Reply::Registered(Registered {
+    let reply = Reply::Registered(Box::new(Registered {
         session: id,
         guard,
         place: turn.place(sequence),
-    });
+    }));
     if let Some(request) = request {
         replay::remember(turn, requester, request, &reply);
     }

@@ -89,7 +89,7 @@ pub enum Row {
     #[n(1)]
     Chain(#[n(0)] Chain),
     #[n(2)]
-    Guard(#[n(0)] Guard),
+    Guard(#[n(0)] Box<Guard>),
     #[n(3)]
     Halt(#[n(0)] Halt),
     #[n(4)]
@@ -412,7 +412,7 @@ pub enum Answer {
     #[n(0)]
     Call(#[n(0)] u64),
     #[n(1)]
-    Reply(#[n(0)] Reply),
+    Reply(#[n(0)] Box<Reply>),
 }
 
 /// The kill switch at one scope, engaged or released.
@@ -504,10 +504,6 @@ pub const CALL_WINDOW: u64 = 4_096;
 pub const CALL_JUMP_MAX: u64 = 1_000_000;
 
 /// One changed row.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "short-lived, nearly always a `Put`, and written at once"
-)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Put(Key, Row),
@@ -633,7 +629,7 @@ macro_rules! typed_reads {
 typed_reads! {
     cluster() -> Cluster(Cluster) at Key::Cluster;
     chain() -> Chain(Chain) at Key::Chain;
-    guard(scope: &GuardScope) -> Guard(Guard) at Key::Guard(scope.clone());
+    guard(scope: &GuardScope) -> Guard(Box<Guard>) at Key::Guard(scope.clone());
     halt(scope: &Scope) -> Halt(Halt) at Key::Halt(scope.clone());
     account(id: &AccountId) -> Account(Account) at Key::Account(id.clone());
     session(id: &SessionId) -> Session(Box<Session>) at Key::Session(id.clone());

@@ -146,7 +146,6 @@ fn entries() -> impl Strategy<Value = Entry> {
         ] = texts;
         let (entry_id, previous_hash, tool_params_hash, [policy_digest, info_digest]) = bytes;
         let [sequence, call_number, log_term, log_index, kind, time] = numbers;
-        let kinds = u64::try_from(Kind::ALL.len()).unwrap();
         Entry {
             sequence,
             entry_id,
@@ -171,7 +170,7 @@ fn entries() -> impl Strategy<Value = Entry> {
             chain_id,
             detail,
             ..Entry::blank(
-                Kind::from_number(1 + kind % kinds).unwrap(),
+                Kind::ALL[usize::try_from(kind).unwrap() % Kind::ALL.len()],
                 Timestamp::from_nanos(time),
             )
         }
