@@ -17,6 +17,7 @@ use crate::reply::{Place, Refusal, Reply};
 use crate::scope::GuardScope;
 use crate::session;
 use crate::table::{Chain, Cluster, Fault, Key, Read, Row, Rows, Working};
+use crate::ticket;
 
 /// The version of the rules; raised by every change that changes an answer.
 pub const VERSION: u32 = 1;
@@ -130,6 +131,7 @@ impl<'w, 'b, R: Rows> Turn<'w, 'b, R> {
             Command::Fixture(fixture) => fixture::load(self, fixture),
             Command::AttachShown(shown) => approval::attach(self, shown),
             Command::Correct(correct) => budget::correct(self, correct),
+            Command::Redeem(redeem) => ticket::redeem(self, redeem),
             Command::Decide(decide) => approval::decide(self, decide),
         }
     }

@@ -99,6 +99,9 @@ pub enum Command {
     /// Corrects what an account was charged, by an entry of its own.
     #[n(20)]
     Correct(#[n(0)] Correct),
+    /// Uses a ticket up, before its call runs.
+    #[n(21)]
+    Redeem(#[n(0)] Redeem),
 }
 
 /// Who speaks: the identity that the ingress node read from the client's certificate.
@@ -235,10 +238,10 @@ pub struct PreExec {
 /// What the proposing node found with the rules that it knew.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct RuleFacts {
-    /// Of every guard above the session, outermost first. Under others these facts do not hold.
+    /// Of the guards that they are of ([`Leash::digest`](crate::Leash::digest)). Under others they do not hold.
     #[n(0)]
-    pub versions: Vec<u64>,
-    /// Of the same guards.
+    pub policy_digest: Digest,
+    /// What each guard's rules say, outermost first.
     #[n(1)]
     pub matched: Vec<Matched>,
 }
@@ -359,6 +362,21 @@ pub struct Correct {
     pub request: Request,
     #[n(4)]
     pub justification: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Redeem {
+    /// Any agent or sidecar of the session's organization: whoever runs the tool.
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub session: SessionId,
+    #[n(2)]
+    pub call_number: u64,
+    #[n(3)]
+    pub ticket: String,
+    #[n(4)]
+    pub request: Request,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -47,15 +47,8 @@ pub(crate) fn above_leash<R: Rows>(
     id: Option<&SessionId>,
     leash: &Leash,
 ) -> Result<Stops, Fault> {
-    let mut kinds = vec![HaltScope::Global, HaltScope::Organization, HaltScope::Agent];
-    kinds.extend(
-        leash
-            .named()
-            .map(|(guard, _)| HaltScope::Guard(guard.as_str().to_owned())),
-    );
-    kinds.extend(id.map(|_| HaltScope::Session));
     let mut stops = Stops::default();
-    for kind in kinds {
+    for kind in kinds(id, leash) {
         let Some(scope) = scope_of(&kind, session, id) else {
             continue;
         };
@@ -70,6 +63,36 @@ pub(crate) fn above_leash<R: Rows>(
         stop.get_or_insert(kind);
     }
     Ok(stops)
+}
+
+/// The newest halt epoch of all scopes above a session: what was engaged since an older one stopped it.
+pub(crate) fn last_change<R: Rows>(
+    rows: &R,
+    session: &Session,
+    id: &SessionId,
+    leash: &Leash,
+) -> Result<u64, Fault> {
+    let mut newest = 0;
+    for kind in kinds(Some(id), leash) {
+        if let Some(scope) = scope_of(&kind, session, Some(id))
+            && let Some(halt) = rows.halt(&scope)?
+        {
+            newest = newest.max(halt.epoch);
+        }
+    }
+    Ok(newest)
+}
+
+/// The scopes above a session, outermost first.
+fn kinds(id: Option<&SessionId>, leash: &Leash) -> Vec<HaltScope> {
+    let guards = leash
+        .named()
+        .map(|(guard, _)| HaltScope::Guard(guard.as_str().to_owned()));
+    [HaltScope::Global, HaltScope::Organization, HaltScope::Agent]
+        .into_iter()
+        .chain(guards)
+        .chain(id.map(|_| HaltScope::Session))
+        .collect()
 }
 
 /// The scope of an operator's words that a reason's scope is, for one session.
@@ -336,10 +359,12 @@ fn admit<R: Rows>(turn: &mut Turn<'_, '_, R>, by: &Principal, scope: &Scope) -> 
             let place = GuardScope::Named(organization.clone(), guard.clone());
             // Of a foreign organization nobody learns which guards it has.
             if by.reaches(organization) && turn.rows.guard(&place)?.is_none() {
-                return Ok(Admitted::No(Box::new(Reply::Refused(Refusal::NotFound(format!(
-                    "no guard {}",
-                    AccountId::Guard(organization.clone(), guard.clone())
-                ))))));
+                return Ok(Admitted::No(Box::new(Reply::Refused(Refusal::NotFound(
+                    format!(
+                        "no guard {}",
+                        AccountId::Guard(organization.clone(), guard.clone())
+                    ),
+                )))));
             }
             Some(organization.clone())
         }

@@ -17,6 +17,7 @@ pub struct Leash {
     effective: Guard,
     /// Of those that enforce, where some only observe.
     enforced: Option<Guard>,
+    digest: Digest,
 }
 
 impl Leash {
@@ -73,6 +74,7 @@ impl Leash {
         Ok(Self {
             effective: placed(merged(false).unwrap_or_else(Guard::unlimited)),
             enforced: observing.then(|| placed(merged(true).unwrap_or_else(Guard::unlimited))),
+            digest: digest_of(&guards),
             guards,
         })
     }
@@ -121,22 +123,21 @@ impl Leash {
             .all(|(_, guard)| guard.allows(tool))
     }
 
-    /// The version of each guard; facts that were derived under others do not hold.
-    pub fn versions(&self) -> Vec<u64> {
-        self.guards.iter().map(|(_, guard)| guard.version).collect()
-    }
-
-    /// Of the guard where there is one, else over all of them.
+    /// Of what all these guards say; whatever was derived under another digest does not hold.
     pub fn digest(&self) -> Digest {
-        match self.guards.as_slice() {
-            [(_, only)] => only.digest(),
-            many => {
-                let digests: Vec<u8> = many
-                    .iter()
-                    .flat_map(|(_, guard)| *guard.digest().as_bytes())
-                    .collect();
-                Digest::of(&digests)
-            }
+        self.digest
+    }
+}
+
+fn digest_of(guards: &[(GuardScope, Guard)]) -> Digest {
+    match guards {
+        [(_, only)] => only.digest(),
+        many => {
+            let digests: Vec<u8> = many
+                .iter()
+                .flat_map(|(_, guard)| *guard.digest().as_bytes())
+                .collect();
+            Digest::of(&digests)
         }
     }
 }

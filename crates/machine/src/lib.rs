@@ -33,6 +33,7 @@ mod scope;
 mod session;
 pub mod table;
 mod tally;
+pub mod ticket;
 
 pub use apply::{Applied, Position, VERSION, apply};
 pub use command::{Batch, Command};

@@ -26,6 +26,7 @@ use crate::table::{
     Account, CALL_JUMP_MAX, CALL_WINDOW, Call, Fault, Key, LastCall, Phase, Read, Row, Rows, Session,
     SessionStatus, WINDOW_TOOLS_MAX,
 };
+use crate::ticket;
 
 pub(crate) fn pre_exec<R: Rows>(turn: &mut Turn<'_, '_, R>, call: &PreExec) -> Result<Reply, Fault> {
     let Some(session) = session::find(turn, &call.session)? else {
@@ -79,7 +80,7 @@ fn rules_of<'c>(leash: &Leash, call: &'c PreExec) -> Option<&'c [Matched]> {
     }
     call.rules
         .as_ref()
-        .filter(|facts| facts.versions == leash.versions() && facts.matched.len() == facts.versions.len())
+        .filter(|facts| facts.policy_digest == leash.digest() && facts.matched.len() == leash.guards().len())
         .map(|facts| facts.matched.as_slice())
 }
 
@@ -256,6 +257,7 @@ impl Asked<'_> {
             digest: self.followed.digest(call),
             nonce_seen: self.nonce_seen,
             transition: self.followed.transition.as_ref(),
+            delegation_failed: self.delegation_failed(),
             allowed_tool: self.leash.allows(&call.tool, enforcing),
             policy_denied: self.denied(enforcing).map(|denied| denied.rule.as_str()),
             params_missing,
@@ -312,6 +314,17 @@ impl Asked<'_> {
             .zip(self.matched)
             .filter(move |((_, guard), _)| !enforcing || guard.mode == Mode::Enforce)
             .map(|(_, found)| found)
+    }
+
+    /// P1: the guard that the session runs under is no longer for its agent.
+    fn delegation_failed(&self) -> Option<&'static str> {
+        let named = self.session.guard.as_ref()?;
+        let (_, guard) = self.leash.named().find(|(id, _)| *id == named)?;
+        let permitted = guard
+            .agents
+            .iter()
+            .any(|agent| agent.matches(&self.session.agent));
+        (!permitted).then_some("guard_not_permitted")
     }
 
     /// P3: the first denial that trips, else the first.
@@ -422,7 +435,7 @@ fn conclude<R: Rows>(
 ) -> Result<Reply, Fault> {
     let now = turn.now();
     let guard = leash.effective();
-    let mut approval_id = None;
+    let (mut approval_id, mut ticket) = (None, None);
     let before = path.own_available();
     session::heard_from(&mut session, now);
     let phase = match decision.verdict {
@@ -434,6 +447,7 @@ fn conclude<R: Rows>(
                 approval::consume(turn, &mut session, call, id)?;
                 approval_id = Some(id.clone());
             }
+            ticket = ticket::issue(turn, leash);
             Phase::Held
         }
         Verdict::Deny => {
@@ -493,6 +507,9 @@ fn conclude<R: Rows>(
             Verdict::Allow => warnings(guard, &session, path.own(), repeats, now),
             Verdict::Deny | Verdict::Hitl => Vec::new(),
         },
+        authorization: ticket
+            .clone()
+            .map(|ticket| Box::new(ticket::authorization(ticket, call))),
         approval_id: approval_id.clone(),
         replayed: false,
         place: turn.place(sequence),
@@ -509,6 +526,7 @@ fn conclude<R: Rows>(
             digest: call.digest,
             reports: Vec::new(),
             approval: approval_id,
+            ticket,
         };
         replay::remember_call(turn, &mut session, call, followed.held, row)?;
     }

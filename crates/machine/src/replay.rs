@@ -180,6 +180,8 @@ pub(crate) fn answer_again<R: Rows>(
         also: decision.also,
         remaining: available,
         approval_id: None,
+        authorization: None,
+        warnings: Vec::new(),
         replayed: false,
         place: turn.place(sequence),
         ..earlier.answer

@@ -7,6 +7,7 @@ use crate::approval::ApprovalStatus;
 use crate::command::Successor;
 use crate::guard::Guard;
 use crate::table::{Account, HaltMode, SessionStatus};
+use crate::ticket::Authorization;
 
 /// The answer to one command.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -40,6 +41,17 @@ pub enum Reply {
     /// Nothing was decided: rules newer than those that the facts came from are current as of this place.
     #[n(11)]
     Reevaluate(#[n(0)] Place),
+    #[n(12)]
+    Redeemed(#[n(0)] Redeemed),
+}
+
+/// A ticket was used up, or what stood against it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Redeemed {
+    #[n(0)]
+    pub refused: Option<Reason>,
+    #[n(1)]
+    pub place: Place,
 }
 
 /// Where in the log and in the chain an answer was made.
@@ -99,6 +111,9 @@ pub struct VerdictReply {
     /// Limits that an allowed call brought near their end.
     #[n(11)]
     pub warnings: Vec<Warning>,
+    /// The single-use authorization that goes with an ALLOW, where the guard hands out any.
+    #[n(12)]
+    pub authorization: Option<Box<Authorization>>,
 }
 
 /// A limit that is used up beyond the guard's `warn_at`.

@@ -175,6 +175,7 @@ pub(crate) fn trip<R: Rows>(
     if session.trip.is_some() {
         return Ok(());
     }
+    session.tickets_void_to = turn.next_sequence();
     session.trip = Some(Trip {
         reason,
         at: turn.now(),
@@ -255,6 +256,7 @@ pub(crate) fn opened<R: Rows>(
         guard: None,
         recent: Vec::new(),
         recent_numbers: Vec::new(),
+        tickets_void_to: 0,
         rate: RateWindow::default(),
         outcomes: Outcomes::default(),
         denials: 0,
@@ -390,6 +392,7 @@ pub(crate) fn act<R: Rows>(turn: &mut Turn<'_, '_, R>, act: &SessionAct) -> Resu
         (Act::Pause, SessionStatus::Active | SessionStatus::Paused) => {
             session.status = SessionStatus::Paused;
             session.paused_by_operator = true;
+            session.tickets_void_to = turn.next_sequence();
             Kind::SessionPaused
         }
         (Act::Resume, SessionStatus::Paused) => {

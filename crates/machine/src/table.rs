@@ -19,6 +19,7 @@ use crate::guard::{Guard, Unsettled};
 use crate::reply::{Reply, VerdictReply};
 use crate::scope::{AccountId, GuardScope, Scope};
 use crate::tally::Tally;
+use crate::ticket::Ticket;
 
 /// Names one row. The order of the variants and of their parts is the order of the bytes on disk
 /// (`store::keys`), so that a scan gives the same rows from a map and from RocksDB.
@@ -212,6 +213,9 @@ pub struct Session {
     /// The numbers of the calls in `recent`.
     #[n(23)]
     pub recent_numbers: Vec<u64>,
+    /// Tickets that came with audit entries up to this sequence are void.
+    #[n(24)]
+    pub tickets_void_to: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -335,6 +339,8 @@ pub struct Call {
     /// What people were asked about it.
     #[n(7)]
     pub approval: Option<ApprovalId>,
+    #[n(8)]
+    pub ticket: Option<Ticket>,
 }
 
 /// Partial settlements of one call: they rest in its row, which each of them writes again.

@@ -21,7 +21,7 @@ use decision::{
 use goldenscript::{ArgumentConsumer, Command as Line, Context};
 use machine::command::{
     Act, AgentPattern, AttachShown, Correct, Decide, EndSession, Engage, GrantBudget, Init, Limit, Params,
-    PostExec, PreExec, Principal, PutGuard, RefusedAtEdge, Register, RegisterKey, Release, Request,
+    PostExec, PreExec, Principal, PutGuard, Redeem, RefusedAtEdge, Register, RegisterKey, Release, Request,
     RuleFacts, Ruling, Seen, SessionAct, SetBudget, Successor,
 };
 use machine::reply::{Reply, VerdictReply};
@@ -168,6 +168,25 @@ impl Script {
                     justification: String::new(),
                 })
             }
+            "redeem" => {
+                let session = self.session(args.take_key("session").unwrap_or("1"))?;
+                let call_number = args.take_key("n").ok_or("n=?")?.parse()?;
+                let issued = match self.rows.get(&Key::Call(session.clone(), call_number)) {
+                    Some(Row::Call(call)) => call.ticket.as_ref().map(|ticket| ticket.id.clone()),
+                    _ => None,
+                };
+                Command::Redeem(Redeem {
+                    by: self.agent(args, "acme", "tool-server")?,
+                    session,
+                    call_number,
+                    ticket: args
+                        .take_key("ticket")
+                        .map(str::to_owned)
+                        .or(issued)
+                        .unwrap_or_else(|| "tkt_none".to_owned()),
+                    request: required(request(args)?, &format!("redeem{}", self.index)),
+                })
+            }
             "correct" => Command::Correct(Correct {
                 by: operator(args)?,
                 account: match args.next_pos().ok_or("which account?")? {
@@ -238,7 +257,6 @@ impl Script {
         };
         Ok(PreExec {
             by,
-            session,
             call_number,
             tool: id(args, "tool", "search", ToolName::parse)?,
             digest: (params != Params::Malformed).then_some(digest),
@@ -251,11 +269,12 @@ impl Script {
                 Some(page) => vec![Number::new("page", page.parse()?)],
                 None => Vec::new(),
             },
-            rules: self.rule_facts(args)?,
+            rules: self.rule_facts(args, &session)?,
             approval: args
                 .take_key("approval")
                 .map(|number| self.approval(number))
                 .transpose()?,
+            session,
         })
     }
 
@@ -277,14 +296,25 @@ impl Script {
         })
     }
 
-    /// What a node would find: `versions=1,2 deny=no-delete/trips ask=big cost_rule=0.5 needs=true`, a value a guard.
-    fn rule_facts(&self, args: &mut ArgumentConsumer<'_>) -> Result<Option<RuleFacts>, Failed> {
-        let Some(versions) = args.take_key("versions") else {
+    /// What a node would find with the rules of its own guard: `rules=current deny=no-b/trips ask=big cost_rule=0.5`.
+    fn rule_facts(
+        &self,
+        args: &mut ArgumentConsumer<'_>,
+        session: &SessionId,
+    ) -> Result<Option<RuleFacts>, Failed> {
+        let Some(known) = args.take_key("rules") else {
             return Ok(None);
         };
-        let versions: Vec<u64> = versions.split(',').map(str::parse).collect::<Result<_, _>>()?;
-        let mut matched = vec![Matched::default(); versions.len()];
-        let found = matched.last_mut().ok_or("a version a guard")?;
+        let Some(Row::Session(row)) = self.rows.get(&Key::Session(session.clone())) else {
+            return Err("rules of which session?".into());
+        };
+        let leash = machine::Leash::of(&self.rows, row)?;
+        let policy_digest = match known {
+            "current" => leash.digest(),
+            _ => Digest::of(known.as_bytes()),
+        };
+        let mut matched = vec![Matched::default(); leash.guards().len()];
+        let found = matched.last_mut().ok_or("a leash has guards")?;
         if let Some(rule) = args.take_key("deny") {
             let (rule, trips) = rule
                 .strip_suffix("/trips")
@@ -295,7 +325,10 @@ impl Script {
         found.asks = args.take_key("ask").map(RuleId::parse).transpose()?;
         found.cost = args.take_key("cost_rule").map(str::parse).transpose()?;
         found.params_needed = flag(args, "needs")?;
-        Ok(Some(RuleFacts { versions, matched }))
+        Ok(Some(RuleFacts {
+            policy_digest,
+            matched,
+        }))
     }
 
     /// `approve 1`, with the digest of what is shown unless the line says `info=`.

@@ -35,6 +35,10 @@ pub fn told(reply: &Reply) -> String {
             }
         ),
         Reply::Reevaluate(_) => "reevaluate".to_owned(),
+        Reply::Redeemed(redeemed) => match &redeemed.refused {
+            None => "redeemed".to_owned(),
+            Some(reason) => format!("not redeemed: {reason}"),
+        },
         Reply::Session(status, _) => format!("session {status:?}"),
         Reply::Due(more) => format!("due, more {more}"),
         Reply::Approval(approval) => {
@@ -68,6 +72,9 @@ pub fn verdict(answer: &VerdictReply) -> String {
     }
     if let Some(scope) = &answer.blocked_by {
         told.push_str(&format!(" blocked by {scope}"));
+    }
+    if answer.authorization.is_some() {
+        told.push_str(" ticket");
     }
     for warning in &answer.warnings {
         told.push_str(&format!(" near {}", warning.word()));
