@@ -240,6 +240,7 @@ async fn agent(mut asker: Asker) -> SimResult {
             resume: None,
             request: Some(request(&mut asker)?),
             metadata: BTreeMap::new(),
+            guard: None,
         });
         let Some(Reply::Registered(registered)) = asker.ask(&register, TROUBLE).await else {
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -302,7 +303,7 @@ async fn settle(asker: &mut Asker, by: &Principal, session: &SessionId, number: 
         request: None,
         tokens_in: 0,
         tokens_out: 0,
-        model: String::new(),
+        model: None,
         result: None,
     });
     asker.ask(&report, TROUBLE).await;
@@ -325,6 +326,7 @@ async fn operator(mut asker: Asker) -> SimResult {
         account: AccountId::Organization(organization.clone()),
         limit: Limit::Amount(LIMIT),
         request: request(&mut asker)?,
+        justification: String::new(),
     });
     while !matches!(asker.ask(&fund, TROUBLE).await, Some(Reply::Account(..)) | None) {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -339,6 +341,9 @@ async fn operator(mut asker: Asker) -> SimResult {
             reason: "drill".to_owned(),
             ticket: String::new(),
             request: request(&mut asker)?,
+            mode: HaltMode::Halt,
+            ttl: None,
+            two_person: false,
         });
         asker.ask(&engage, TROUBLE).await;
         tokio::time::sleep(Duration::from_millis(asker.rng.random_range(200..2_000))).await;
@@ -347,6 +352,7 @@ async fn operator(mut asker: Asker) -> SimResult {
             scope: scope.clone(),
             justification: "drill over".to_owned(),
             request: request(&mut asker)?,
+            ticket: String::new(),
         });
         asker.ask(&release, TROUBLE).await;
     }

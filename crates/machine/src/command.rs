@@ -288,9 +288,10 @@ pub struct PostExec {
     pub tokens_in: u64,
     #[n(9)]
     pub tokens_out: u64,
-    /// What prices the tokens where no cost is named; empty where nobody said.
+    /// Prices the tokens where no cost is named, empty where nobody said which it was; none where the cost is not
+    /// known at all.
     #[n(10)]
-    pub model: String,
+    pub model: Option<String>,
     #[n(11)]
     pub result: Option<Digest>,
 }

@@ -199,9 +199,8 @@ fn final_charge(actual: Option<NanoUsd>, hold: &Hold, by_time: NanoUsd) -> NanoU
 fn priced(leash: &Leash, report: &PostExec) -> Option<NanoUsd> {
     let tokens = report.tokens_in.saturating_add(report.tokens_out);
     let prices = leash.guards().iter().map(|(_, guard)| &guard.prices);
-    (tokens > 0)
-        .then(|| price::of_tokens(prices, &report.model, report.tokens_in, report.tokens_out))
-        .flatten()
+    let model = report.model.as_ref().filter(|_| tokens > 0)?;
+    price::of_tokens(prices, model, report.tokens_in, report.tokens_out)
 }
 
 /// The most that may still be charged for a call: its hold, and as far beyond it as its guard lets one report go.

@@ -705,7 +705,9 @@ pub(crate) fn blocked_by(reason: &Reason, session: &Session, call: &PreExec) -> 
     match reason {
         Reason::RunHalted(scope) => Some(halt::written(scope, session, &call.session)),
         Reason::OrganizationQuotaExceeded => Some(format!("org/{organization}")),
-        Reason::ParentGuardDenied(name) => Some(name.clone()),
+        // Guards go by their id, accounts by their scope.
+        Reason::ParentGuardDenied(name) if name.contains('/') => Some(name.clone()),
+        Reason::ParentGuardDenied(name) => Some(format!("org/{organization}/guard/{name}")),
         _ => None,
     }
 }

@@ -291,7 +291,7 @@ impl Script {
             request: request(args)?,
             tokens_in: number(args, "in", 0)?,
             tokens_out: number(args, "out", 0)?,
-            model: args.take_key("model").unwrap_or("").to_owned(),
+            model: Some(args.take_key("model").unwrap_or("").to_owned()),
             result: args.take_key("result").map(|text| Digest::of(text.as_bytes())),
         })
     }
@@ -579,7 +579,7 @@ impl Script {
                 request: None,
                 tokens_in: 0,
                 tokens_out: 0,
-                model: String::new(),
+                model: None,
                 result: None,
             });
             let commands = if settle { vec![call, report] } else { vec![call] };

@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-use decision::{NanoUsd, SessionId};
+use decision::{DurationNs, NanoUsd, SessionId};
 use machine::command::{
     Act, Engage, GrantBudget, Limit, Principal, PutGuard, Release, Request, SessionAct, SetBudget,
 };
-use machine::table::{Account, Halt, SessionStatus};
+use machine::table::{Account, Halt, HaltMode, SessionStatus};
 use machine::{AccountId, Guard, GuardScope, InvalidScope, Scope};
 
 use crate::guard::{id, nanoseconds};
@@ -25,14 +25,16 @@ pub const TICKET_BYTES_MAX: usize = 256;
 
 // --- the kill switch --------------------------------------------------------------------------------
 
-/// Reads an order to halt a scope. A mode that is not said is the one there is: a stop must not fail for a word.
+/// Reads an order to halt a scope. A mode that is not said is the strongest: a stop must not fail for a word.
 pub fn engage(message: &proto::HaltsEngageRequest, by: Principal) -> Result<Engage, Invalid> {
     let scope = scope("scope", &message.scope)?;
-    match known("mode", message.mode)? {
-        proto::HaltMode::Unspecified | proto::HaltMode::Halt => {}
-        proto::HaltMode::Pause | proto::HaltMode::Drain => {
-            return Err(Invalid::new("mode", "only HALT_MODE_HALT is available yet"));
-        }
+    let mode = match known("mode", message.mode)? {
+        proto::HaltMode::Unspecified | proto::HaltMode::Halt => HaltMode::Halt,
+        proto::HaltMode::Pause => HaltMode::Pause,
+        proto::HaltMode::Drain => HaltMode::Drain,
+    };
+    if message.ttl_seconds > 0 && mode != HaltMode::Drain {
+        return Err(Invalid::new("ttl_seconds", "only a drain may end by itself"));
     }
     bounded("reason", &message.reason, 1, REASON_BYTES_MAX)?;
     bounded("ticket", &message.ticket, 0, TICKET_BYTES_MAX)?;
@@ -41,6 +43,9 @@ pub fn engage(message: &proto::HaltsEngageRequest, by: Principal) -> Result<Enga
             .text(&scope.to_string())
             .text(&message.reason)
             .text(&message.ticket)
+            .number(u64::from(message.mode.unsigned_abs()))
+            .number(u64::from(message.ttl_seconds))
+            .flag(message.two_person)
     })?;
     Ok(Engage {
         by,
@@ -48,6 +53,9 @@ pub fn engage(message: &proto::HaltsEngageRequest, by: Principal) -> Result<Enga
         reason: message.reason.clone(),
         ticket: message.ticket.clone(),
         request,
+        mode,
+        ttl: (message.ttl_seconds > 0).then(|| DurationNs::from_secs(u64::from(message.ttl_seconds))),
+        two_person: message.two_person,
     })
 }
 
@@ -67,6 +75,7 @@ pub fn release(message: &proto::HaltsReleaseRequest, by: Principal) -> Result<Re
         scope,
         justification: message.justification.clone(),
         request,
+        ticket: message.ticket.clone(),
     })
 }
 
@@ -79,7 +88,7 @@ pub fn halts_page(message: &proto::HaltsListRequest) -> Result<Page<Scope>, Inva
 pub fn halt(scope: &Scope, halt: &Halt) -> proto::Halt {
     proto::Halt {
         scope: scope.to_string(),
-        mode: proto::HaltMode::Halt.into(),
+        mode: halt_mode(halt.mode).into(),
         reason: halt.reason.clone(),
         ticket: halt.ticket.clone(),
         engaged_by: halt.by.clone(),
@@ -97,13 +106,27 @@ pub fn halt(scope: &Scope, halt: &Halt) -> proto::Halt {
             .iter()
             .map(|change| proto::HaltEvent {
                 reason: change.reason.clone(),
-                ticket: String::new(),
+                ticket: change.ticket.clone(),
                 by: change.by.clone(),
                 at_ns: nanoseconds(change.at),
                 engaged: change.engaged,
                 epoch: change.epoch,
             })
             .collect(),
+        until_ns: halt.until.map_or(0, nanoseconds),
+        two_person: halt.two_person,
+        release_asked_by: halt
+            .release_asked
+            .as_ref()
+            .map_or(String::new(), |asked| asked.by.clone()),
+    }
+}
+
+fn halt_mode(mode: HaltMode) -> proto::HaltMode {
+    match mode {
+        HaltMode::Halt => proto::HaltMode::Halt,
+        HaltMode::Pause => proto::HaltMode::Pause,
+        HaltMode::Drain => proto::HaltMode::Drain,
     }
 }
 
@@ -140,6 +163,7 @@ pub fn set_budget(message: &proto::BudgetsSetRequest, by: Principal) -> Result<S
         account,
         limit,
         request,
+        justification: message.justification.clone(),
     })
 }
 
@@ -159,6 +183,7 @@ pub fn grant_budget(message: &proto::BudgetsGrantRequest, by: Principal) -> Resu
         account,
         amount,
         request,
+        justification: message.justification.clone(),
     })
 }
 
@@ -237,6 +262,7 @@ pub fn put_guard(message: &proto::GuardsPutRequest, by: Principal) -> Result<Put
         scope,
         guard,
         request,
+        justification: message.justification.clone(),
     })
 }
 
@@ -278,7 +304,7 @@ pub fn sessions_wanted(message: &proto::SessionsListRequest) -> Result<SessionsW
         "" => None,
         text => match scope("scope", text)? {
             of @ (Scope::Organization(_) | Scope::Agent(..)) => Some(of),
-            Scope::Global | Scope::Session(_) => {
+            Scope::Global | Scope::Session(_) | Scope::Guard(..) => {
                 return Err(Invalid::new(
                     "scope",
                     "must be org/ORG, org/ORG/agent/AGENT, or empty",

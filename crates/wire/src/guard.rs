@@ -2,8 +2,8 @@
 
 use decision::limits::has_error_signal;
 use decision::{
-    AgentId, ApprovalId, Digest, NanoUsd, OrganizationId, Reason, SessionId, Timestamp, ToolName, Verdict,
-    params,
+    AgentId, ApprovalId, Digest, GuardId, NanoUsd, Number, OrganizationId, Reason, SessionId, Timestamp,
+    ToolName, Verdict, params,
 };
 use machine::command::{EndSession, Params, PostExec, PreExec, Principal, Register};
 use machine::reply::{Registered, VerdictReply};
@@ -48,14 +48,16 @@ pub fn register(message: &proto::RegisterRequest, by: Principal) -> Result<(Regi
         bounded(field, text, 0, LABEL_BYTES_MAX)?;
     }
     bounded_pairs("metadata", message.metadata.iter())?;
-    if !message.guard_id.is_empty() {
-        return Err(Invalid::new("guard_id", "guards are assigned, not chosen: leave it empty").into());
-    }
+    let named = match message.guard_id.as_str() {
+        "" => None,
+        named => Some(id("guard_id", GuardId::parse(named))?),
+    };
     let request = request(&message.request_id, || {
         Payload::of("register")
             .text(organization.as_str())
             .text(agent.as_str())
             .text(&message.session_id)
+            .text(&message.guard_id)
             .text(&message.agent_version)
             .text(&message.framework)
             .text(&message.runtime)
@@ -75,6 +77,7 @@ pub fn register(message: &proto::RegisterRequest, by: Principal) -> Result<(Regi
             resume,
             request,
             metadata,
+            guard: named,
         },
         version,
     ))
@@ -105,7 +108,11 @@ pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Questi
         message.estimated_cost_nanos,
     )?;
     bounded_pairs("tags", message.tags.iter())?;
-    let Inspected { digest, params } = inspect(&message.tool_params_hash, &message.params_json)?;
+    let Inspected {
+        digest,
+        params,
+        numbers,
+    } = inspect(&message.tool_params_hash, &message.params_json)?;
     let parent_guard = match message.parent_guard_id.as_str() {
         "" => None,
         named => {
@@ -148,6 +155,8 @@ pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Questi
         request,
         parent_guard,
         approval,
+        numbers,
+        rules: None,
     };
     Ok(Question {
         call,
@@ -158,6 +167,7 @@ pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Questi
 struct Inspected {
     digest: Option<Digest>,
     params: Params,
+    numbers: Vec<Number>,
 }
 
 /// Finds what the log may know of the parameters.
@@ -180,6 +190,7 @@ fn inspect(given: &[u8], params_json: &[u8]) -> Result<Inspected, Invalid> {
             Some(digest) => Ok(Inspected {
                 digest: Some(digest),
                 params: Params::HashOnly,
+                numbers: Vec::new(),
             }),
             None => Err(Invalid::new(
                 "tool_params_hash",
@@ -187,7 +198,8 @@ fn inspect(given: &[u8], params_json: &[u8]) -> Result<Inspected, Invalid> {
             )),
         };
     }
-    let facts = params::inspect(params_json);
+    let inspected = params::Inspected::read(params_json);
+    let facts = inspected.facts;
     let misnamed = given.is_some() && given != facts.digest;
     Ok(match facts.digest {
         Some(digest) if !facts.malformed && !misnamed => Inspected {
@@ -197,10 +209,12 @@ fn inspect(given: &[u8], params_json: &[u8]) -> Result<Inspected, Invalid> {
             } else {
                 Params::Clear
             },
+            numbers: inspected.numbers(),
         },
         Some(_) | None => Inspected {
             digest: None,
             params: Params::Malformed,
+            numbers: Vec::new(),
         },
     })
 }
@@ -218,13 +232,11 @@ pub fn post_exec(message: &proto::PostExecNotification, by: Principal) -> Result
         "actual_cost_nanos",
         message.actual_cost_nanos,
     )?;
-    let counted = message.tokens_in > 0 || message.tokens_out > 0;
-    let actual = match message.cost_known {
-        Some(false) => None,
-        Some(true) => Some(named.unwrap_or(NanoUsd::ZERO)),
-        // SP/1.0 cannot say "unknown": a report with no price and no tokens says nothing about the cost.
-        None if counted => Some(named.unwrap_or(NanoUsd::ZERO)),
-        None => named,
+    // SP/1.0 cannot say "unknown": a report with no price and no tokens says nothing about the cost.
+    let (actual, model) = match message.cost_known {
+        Some(false) => (None, None),
+        Some(true) => (Some(named.unwrap_or(NanoUsd::ZERO)), None),
+        None => (named, Some(message.model_used.clone())),
     };
     bounded(
         "error_message",
@@ -236,12 +248,13 @@ pub fn post_exec(message: &proto::PostExecNotification, by: Principal) -> Result
     if message.duration_ms < 0 {
         return Err(Invalid::new("duration_ms", "must be 0 or more"));
     }
-    if !matches!(message.result_hash.len(), 0 | 32) {
-        return Err(Invalid::new(
-            "result_hash",
-            "must be a SHA-256 digest of 32 bytes, or empty",
-        ));
-    }
+    let result =
+        match message.result_hash.as_slice() {
+            [] => None,
+            bytes => Some(Digest::from_slice(bytes).ok_or_else(|| {
+                Invalid::new("result_hash", "must be a SHA-256 digest of 32 bytes, or empty")
+            })?),
+        };
     let error_signal = has_error_signal(&message.error_message);
     let request = request(&message.request_id, || {
         Payload::of("post_exec")
@@ -252,6 +265,8 @@ pub fn post_exec(message: &proto::PostExecNotification, by: Principal) -> Result
             .flag(message.partial)
             .number(message.tokens_in)
             .number(message.tokens_out)
+            .text(&message.model_used)
+            .bytes(&message.result_hash)
     })?;
     if message.partial && request.is_none() {
         return Err(Invalid::new(
@@ -270,6 +285,8 @@ pub fn post_exec(message: &proto::PostExecNotification, by: Principal) -> Result
         request,
         tokens_in: message.tokens_in,
         tokens_out: message.tokens_out,
+        model,
+        result,
     })
 }
 
@@ -352,6 +369,11 @@ pub fn pre_exec_response(answer: &VerdictReply) -> proto::PreExecResponse {
             .map(|id| id.as_str().to_owned())
             .unwrap_or_default(),
         authorization: Vec::new(),
+        warnings: answer
+            .warnings
+            .iter()
+            .map(|warning| warning.word().to_owned())
+            .collect(),
         replayed: answer.replayed,
         log_index: answer.place.log_index,
         halt_epoch: answer.place.halt_epoch,

@@ -50,6 +50,7 @@ pub fn guard(config: &proto::GuardConfig) -> Result<Guard, Invalid> {
         require_params: config.require_params,
         approval_ttl: above_zero(config.approval_ttl_seconds).map_or(shipped.approval_ttl, seconds),
         pause_scope: pause_scope(config.pause_scope)?,
+        ..shipped
     })
 }
 
@@ -103,6 +104,7 @@ pub fn guard_config(guard: &Guard) -> proto::GuardConfig {
         }
         .into(),
         version: guard.version,
+        ..proto::GuardConfig::default()
     }
 }
 

@@ -524,7 +524,7 @@ impl World {
             }),
             tokens_in: 0,
             tokens_out: 0,
-            model: String::new(),
+            model: None,
             result: None,
         })
     }

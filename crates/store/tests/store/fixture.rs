@@ -9,6 +9,7 @@ use machine::command::{
     AgentPattern, Engage, Fixture, FixtureSession, Init, Limit, Params, PostExec, PreExec, Principal,
     Release, Request, SetBudget,
 };
+use machine::table::HaltMode;
 use machine::{AccountId, Batch, Command, Guard, Scope};
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine, StorageHelper};
@@ -188,6 +189,8 @@ fn post_exec(index: u64) -> Command {
         request: None,
         tokens_in: 1,
         tokens_out: 2,
+        model: None,
+        result: None,
     })
 }
 
@@ -199,18 +202,23 @@ fn operator(index: u64) -> Command {
             reason: "drill".to_owned(),
             ticket: String::new(),
             request: request(index),
+            mode: HaltMode::Halt,
+            ttl: None,
+            two_person: false,
         }),
         1 => Command::Release(Release {
             by: operator_identity(),
             scope: Scope::Session(session((index - 1) % SESSIONS)),
             justification: "over".to_owned(),
             request: request(index),
+            ticket: String::new(),
         }),
         _ => Command::SetBudget(SetBudget {
             by: operator_identity(),
             account: AccountId::Organization(organization()),
             limit: Limit::Amount(NanoUsd::new(1_000_000_000_000)),
             request: request(index),
+            justification: String::new(),
         }),
     }
 }
