@@ -97,6 +97,7 @@ async fn a_node_certificate_that_is_no_members_forwards_nothing() {
             id: decision::RequestId::parse("forged").unwrap(),
             payload: decision::Digest::of(b"forged"),
         },
+        ticket: String::new(),
     });
     for node in 0..3 {
         let mut client = PeerClient::new(channel(&cluster.peer(node), &stranger));
