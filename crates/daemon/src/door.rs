@@ -270,7 +270,7 @@ impl Door {
             .with_label_values(&[unavailable.word()])
             .inc();
         let retry_after_ms = match unavailable {
-            Unavailable::Overloaded => 50,
+            Unavailable::Overloaded | Unavailable::NoClock => 50,
             Unavailable::NoLeader | Unavailable::NoQuorum => self.config.timing.election_min_ms,
             Unavailable::Deadline | Unavailable::Storage(_) | Unavailable::Stopped(_) => 0,
         };

@@ -166,6 +166,7 @@ impl Running {
         };
         let node = Node::start(Setup {
             member: config.member(),
+            listed: config.members(),
             store,
             options: config.raft_options(),
             connector: Arc::new(TlsConnector(Arc::clone(&tls))),
