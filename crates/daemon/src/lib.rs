@@ -17,6 +17,7 @@ mod accept;
 mod call_threads;
 pub mod config;
 mod door;
+mod drill;
 mod environment;
 mod fixture;
 mod follow;

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use machine::table::Read as _;
 use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::door::Door;
+use crate::drill;
 use crate::fixture;
 
 /// How far behind the commit index a node may be and count as caught up: less than a second of full load.
@@ -96,12 +96,12 @@ async fn obstacles(door: &Door) -> Vec<String> {
     match door
         .node
         .read(PROBE, |view| {
-            Ok::<_, machine::table::Fault>((view.cluster()?, fixture::is_loaded(view)?))
+            Ok::<_, machine::table::Fault>((drill::holds(view)?, fixture::is_loaded(view)?))
         })
         .await
     {
-        Ok(Ok((None, _))) => found.push("the cluster is being formed".to_owned()),
-        Ok(Ok((Some(_), loaded))) => {
+        Ok(Ok((Err(why), _))) => found.push(why),
+        Ok(Ok((Ok(()), loaded))) => {
             if door.config.bench_fixture && !loaded {
                 found.push("the benchmark's sessions are being loaded".to_owned());
             }

@@ -458,6 +458,8 @@ fn answer(verdict: Verdict, reason: Reason) -> VerdictReply {
         repeats: 2,
         approval_id: None,
         blocked_by: None,
+        warnings: Vec::new(),
+        authorization: None,
         replayed: false,
         place: Place {
             log_index: 8,
@@ -614,6 +616,7 @@ fn a_guard_reads_back_as_it_was_written() {
         require_params: true,
         approval_ttl: DurationNs::from_secs(60),
         pause_scope: machine::PauseScope::Call,
+        ..Guard::default()
     };
     for guard in [full, Guard::default()] {
         assert_eq!(
