@@ -18,6 +18,7 @@ mod call_threads;
 pub mod config;
 mod door;
 mod drill;
+pub mod emergency;
 mod environment;
 mod fixture;
 mod follow;

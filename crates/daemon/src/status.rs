@@ -53,6 +53,9 @@ impl Readiness {
                 tracing::info!(ready, obstacles = obstacles.join("; "), "readiness changed");
             }
             door.metrics.ready.set(i64::from(ready));
+            door.metrics
+                .emergency_stop
+                .set(i64::from(door.emergency.is_engaged()));
             self.set(obstacles);
             let serving = if ready {
                 ServingStatus::Serving
@@ -80,6 +83,9 @@ async fn obstacles(door: &Door) -> Vec<String> {
     }
     if *door.draining.borrow() {
         found.push("stopping".to_owned());
+    }
+    if door.emergency.is_engaged() {
+        found.push("the emergency stop of this node is engaged: `haltgate panic --lift`".to_owned());
     }
     if status.cluster_id.is_none() {
         found.push("not a member of a cluster: run `haltgate init`, or `haltgate join`".to_owned());
