@@ -33,6 +33,8 @@ pub struct Client {
 pub struct Registration {
     pub organization: String,
     pub agent: String,
+    /// A named guard to run under, which has to list this agent.
+    pub guard: Option<String>,
     /// A session to take up again.
     pub resume: Option<String>,
     pub metadata: HashMap<String, String>,
@@ -72,6 +74,18 @@ impl Client {
         }
     }
 
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub(crate) fn deadline_of_calls(&self) -> Duration {
+        self.deadline
+    }
+
     /// Opens a session whose calls are guarded.
     ///
     /// # Errors
@@ -96,7 +110,7 @@ impl Client {
             runtime: "rust".to_owned(),
             protocol_version: "1.0.0".to_owned(),
             request_id: request_id(),
-            guard_id: String::new(),
+            guard_id: registration.guard.clone().unwrap_or_default(),
         };
         let register =
             |channel, request| async move { ShackleDaemonClient::new(channel).register(request).await };
