@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use client::{Client, Credentials, Pool};
 use serde_json::Value;
@@ -49,7 +49,14 @@ impl Cluster {
     pub fn lay_out(nodes: usize, settings: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("haltgate-chaos-{}-{number}", std::process::id()));
+        // Process ids come again, and a failed test leaves its folder.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let name = format!(
+            "haltgate-chaos-{}-{number}-{}",
+            std::process::id(),
+            now.as_millis()
+        );
+        let dir = std::env::temp_dir().join(name);
         let laid_out = haltgate()
             .arg("local-cluster")
             .arg(&dir)

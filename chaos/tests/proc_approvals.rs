@@ -62,7 +62,7 @@ fn one_approval_asked_for_at_three_nodes_at_once_releases_once() {
 
             // Seen and decided on the command line, by a person of another node.
             let shown = cluster.json_of(1, "approver", &["approvals", "show", &approval]);
-            assert_eq!(shown["params"], "{\"a\":1}", "{shown}");
+            assert_eq!(shown["params"], params, "{shown}");
             let decided = cluster.json_of(1, "approver", &["approvals", "approve", &approval]);
             assert_eq!(decided["status"], "approved", "{decided}");
 
@@ -76,7 +76,7 @@ fn one_approval_asked_for_at_three_nodes_at_once_releases_once() {
 
             let clients: Vec<_> = (0..3).map(|node| patient(&cluster, node)).collect();
             let asking = clients.iter().zip(3..).map(|(client, place)| {
-                let request = call(&session, round * 10 + place, nonce, "{\"a\":1}");
+                let request = call(&session, round * 10 + place, nonce, &params);
                 async move { ask(client, &request).await }
             });
             let answers = futures::future::join_all(asking).await;

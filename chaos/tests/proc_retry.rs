@@ -39,8 +39,7 @@ impl Agent {
             session_id: self.session.clone(),
             call_number: self.calls,
             tool_name: "transfer".to_owned(),
-            // Numbered, as work is: the same again and again would be a retry storm.
-            params_json: format!("{{\"call\":{},\"with\":{params}}}", self.calls).into_bytes(),
+            params_json: params.as_bytes().to_vec(),
             estimated_cost_nanos: Some(1_000),
             nonce: nonce(),
             request_id: request_id(),
@@ -128,7 +127,11 @@ async fn a_retry_over_failover_gets_its_answer_while_that_still_holds() {
     // Tripped by a loop: denied.
     let (earlier, _) = agent.allowed("{\"to\":4}").await;
     for attempt in 0..4 {
-        let request = agent.request("{\"loop\":true}");
+        // A tool of its own: with the calls before, it would be a retry storm first.
+        let request = sp::PreExecRequest {
+            tool_name: "poll".to_owned(),
+            ..agent.request("{\"loop\":true}")
+        };
         let answer = agent.ask(&request).await;
         assert_eq!(
             answer.verdict() == sp::Verdict::Allow,

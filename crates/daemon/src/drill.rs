@@ -9,7 +9,7 @@ use decision::{
     AgentId, Digest, HaltScope, NanoUsd, OrganizationId, Reason, RequestId, SessionId, ToolName, Verdict,
 };
 use machine::command::{AgentPattern, EndSession, Engage, Params, PreExec, Principal, Register, Release};
-use machine::table::{Fault, HaltMode, Read as _, Rows, Working};
+use machine::table::{CALL_WINDOW, Fault, HaltMode, Read as _, Rows, Working};
 use machine::{Batch, Command, Position, Reply, Scope};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::{Code, Failure};
@@ -23,8 +23,10 @@ const WHY: &str = "drill";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one question to a node may take.
 const QUESTION: Duration = Duration::from_secs(1);
+/// Nodes whose questions are told apart.
+const NODES_MAX: u64 = 32;
 /// The pause between two questions to one node.
-const AGAIN: Duration = Duration::from_millis(2);
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Runs the real path: a session of the reserved organization, an engagement, calls through every node, a release.
 pub async fn drill(door: &Arc<Door>, ask: &Ask) -> Result<proto::HaltsDrillResponse, Failure> {
@@ -78,8 +80,8 @@ async fn ask_nodes(
             node_id: node_id(&known.member),
             ..Default::default()
         };
-        // Numbers and nonces of its own for each node, so that no question is another's retry.
-        for number in (place * 10_000_u64)..(place + 1) * 10_000 {
+        // Numbers and nonces of its own for each node, so that no question is another's retry, and all in one window.
+        for number in (0..CALL_WINDOW / NODES_MAX).map(|round| round * NODES_MAX + place) {
             if begun.elapsed() >= PATIENCE {
                 break;
             }

@@ -172,9 +172,9 @@ async fn drill(remote: &Remote, output: Output) -> Result<(), Failed> {
     }
 }
 
-/// Microseconds as milliseconds with their fraction.
+/// Microseconds as milliseconds, to the hundredth.
 fn millis(micros: u64) -> f64 {
-    Duration::from_micros(micros).as_secs_f64() * 1e3
+    (Duration::from_micros(micros).as_secs_f64() * 1e5).round() / 100.0
 }
 
 /// What was ordered, and how that is said where every node has confirmed and where not.
