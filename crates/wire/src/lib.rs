@@ -14,6 +14,7 @@
 
 pub mod admin;
 pub mod audit;
+pub mod check;
 pub mod error;
 pub mod guard;
 pub mod guard_config;
