@@ -97,6 +97,7 @@ async fn a_node_certificate_that_is_no_members_forwards_nothing() {
             id: decision::RequestId::parse("forged").unwrap(),
             payload: decision::Digest::of(b"forged"),
         },
+        ticket: String::new(),
     });
     for node in 0..3 {
         let mut client = PeerClient::new(channel(&cluster.peer(node), &stranger));
@@ -121,13 +122,13 @@ async fn a_node_certificate_that_is_no_members_forwards_nothing() {
                     to_raft_id: 0,
                 }),
                 command: machine::table::bytes(&release).into(),
-                hops: 1,
                 deadline_ms: 2_000,
                 urgent: true,
             };
             let status = client.forward(request).await.expect_err("a stranger's command");
             assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
         }
+        refuses_raft_messages(&mut client, &hello).await;
         // Nor does it take a member's place with a made-up id.
         let join = peer::JoinRequest {
             sender: Some(peer::Sender {
@@ -143,6 +144,83 @@ async fn a_node_certificate_that_is_no_members_forwards_nothing() {
     }
     let halts = cluster.json("operator", &["kill", "list"]);
     assert_eq!(halts.as_array().unwrap().len(), 1, "{halts}");
+}
+
+/// Raft's own messages from a node that is no member, under its own id and under others'.
+async fn refuses_raft_messages(client: &mut PeerClient<Channel>, hello: &peer::HelloResponse) {
+    for raft_id in [9, hello.raft_id, hello.leader_id] {
+        let sender = Some(peer::Sender {
+            cluster_id: hello.cluster_id.clone(),
+            raft_id,
+            node: "9".to_owned(),
+            to_raft_id: hello.raft_id,
+        });
+        let append = peer::AppendEntriesRequest {
+            sender: sender.clone(),
+            ..peer::AppendEntriesRequest::default()
+        };
+        let vote = peer::VoteRequest {
+            sender: sender.clone(),
+            ..peer::VoteRequest::default()
+        };
+        let transfer = peer::TransferLeaderRequest {
+            sender: sender.clone(),
+            ..peer::TransferLeaderRequest::default()
+        };
+        let snapshot = peer::InstallSnapshotRequest {
+            sender,
+            ..peer::InstallSnapshotRequest::default()
+        };
+        let refusals = [
+            client.append_entries(append).await.map(drop),
+            client.vote(vote).await.map(drop),
+            client.transfer_leader(transfer).await.map(drop),
+            client
+                .install_snapshot(futures::stream::iter([snapshot]))
+                .await
+                .map(drop),
+        ];
+        for refused in refusals {
+            let status = refused.expect_err("a stranger's message");
+            assert_eq!(status.code(), Code::PermissionDenied, "{raft_id}: {status:?}");
+        }
+    }
+}
+
+/// A node that does not lead says so: a command makes one hop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forwarded_command_goes_no_further() {
+    let cluster = Cluster::form(3, "");
+    cluster.fund("org/acme", "5.00");
+    let leader = cluster.leader();
+    let (member, follower) = ((leader + 1) % 3, (leader + 2) % 3);
+    let raft_id = |node| cluster.status(node, false).unwrap()["raft_id"].as_u64().unwrap();
+    let request = peer::ForwardRequest {
+        sender: Some(peer::Sender {
+            cluster_id: cluster.status(leader, false).unwrap()["cluster_id"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+            raft_id: raft_id(member),
+            node: (member + 1).to_string(),
+            to_raft_id: raft_id(follower),
+        }),
+        command: machine::table::bytes(&machine::Command::Due).into(),
+        deadline_ms: 2_000,
+        urgent: false,
+    };
+    let dir = cluster.dir();
+    let certificate = Credentials {
+        ca: dir.join("ca.crt"),
+        cert: dir.join(format!("node-{}.crt", member + 1)),
+        key: dir.join(format!("node-{}.key", member + 1)),
+    };
+    let mut client = PeerClient::new(channel(&cluster.peer(follower), &certificate));
+    let answer = client.forward(request).await.unwrap().into_inner();
+    match answer.outcome {
+        Some(peer::forward_response::Outcome::Error(error)) => assert_eq!(error.code, "not_leader"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

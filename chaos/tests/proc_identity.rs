@@ -271,6 +271,7 @@ async fn attempt(rpc: &str, channel: Channel, session: &str) -> Result<(), Statu
                 mode: admin::HaltMode::Halt.into(),
                 reason: justification,
                 ticket: String::new(),
+                ..Default::default()
             };
             halts.engage(engage).await.map(drop)
         }

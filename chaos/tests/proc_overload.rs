@@ -123,6 +123,8 @@ fn operate(cluster: &Cluster) -> Duration {
                 mode: admin::HaltMode::Halt.into(),
                 reason: "test".to_owned(),
                 ticket: String::new(),
+                ttl_seconds: 0,
+                two_person: false,
             };
             let asked = Instant::now();
             let engaged = halts.engage(request).await.expect("engaged").into_inner();

@@ -49,6 +49,11 @@ async fn a_wiped_follower_comes_back_by_snapshot_and_serves() {
     let chains = cluster.even_chains();
     checks::one_chain(&chains);
     assert!(checks::answers_stand(&asked, &chains[wiped]) > 500);
+    cluster.wait_for("a leader that knows how far each member is", || {
+        let status = cluster.status(cluster.leader(), false)?;
+        let known = |member: &serde_json::Value| member["matched_index"] == status["last_log_index"];
+        status["members"].as_array()?.iter().all(known).then_some(())
+    });
 
     let client = cluster.client_of(wiped, "agent").deadline(Duration::from_secs(5));
     let registration = client::Registration {

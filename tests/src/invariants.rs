@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use audit::{Entry, KeyRing, Kind, Start, Unsealed, Verifier};
-use decision::{NanoUsd, Verdict};
+use decision::{DurationNs, NanoUsd, Timestamp, Verdict};
 use machine::{Command, Reply, Scope};
 use store::StateReader;
 
@@ -204,6 +204,22 @@ pub fn no_allow_after_engage_returned(history: &History, organization: &str) -> 
         }
     }
     Ok(spans.len())
+}
+
+/// How far a node's log time may be beyond the median of the voters' clocks, and the simulation's step.
+const AHEAD_MAX: DurationNs = DurationNs::from_millis(1_002);
+
+/// Log time stays behind the median of the voters' clocks and a second; `median` is what they show now.
+pub fn log_time_is_bounded(node: &str, reader: &StateReader, median: Timestamp) -> Result<(), String> {
+    let log_time = reader.progress().borrow().log_time;
+    let ahead = log_time.since(median);
+    if ahead > AHEAD_MAX {
+        return Err(format!(
+            "{node}: log time {log_time} is {} ms ahead",
+            ahead.millis_up()
+        ));
+    }
+    Ok(())
 }
 
 /// I7: the chain links and its signatures hold.

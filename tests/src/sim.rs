@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use audit::Signer;
 use cluster::{
-    Clock, Connecting, Connector, Entropy, Founding, Io, Node, Options, PeerIdentity, Setup, Urgency,
+    Clock, Connecting, Connector, Entropy, Founding, Io, Node, Options, PeerIdentity, Setup, Status, Urgency,
 };
 use decision::Timestamp;
 use machine::command::Principal;
@@ -35,6 +36,11 @@ const CLIENT_PATIENCE: Duration = Duration::from_millis(2_500);
 
 pub type SimResult = Result<(), Box<dyn std::error::Error>>;
 
+/// Work that a node is given from outside the simulated world.
+type Job = Box<dyn FnOnce(Node) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+/// How often a node looks for such work.
+const JOBS_EVERY: Duration = Duration::from_millis(50);
+
 /// A simulated cluster and everything that survives its nodes' crashes.
 pub struct Sim {
     pub turmoil: turmoil::Sim<'static>,
@@ -50,6 +56,10 @@ pub struct Sim {
 pub struct Shared {
     pub history: Mutex<History>,
     pub readers: Mutex<BTreeMap<String, StateReader>>,
+    nodes: Mutex<BTreeMap<String, Node>>,
+    jobs: Mutex<BTreeMap<String, Vec<Job>>>,
+    /// How many nanoseconds a node's clock is ahead of the true time.
+    clocks: Mutex<BTreeMap<String, i64>>,
     disks: Mutex<BTreeMap<String, MemoryNode>>,
     starts: Mutex<BTreeMap<String, u64>>,
     pub finished: Mutex<usize>,
@@ -64,6 +74,11 @@ impl Shared {
 impl Sim {
     /// Makes a cluster of this many nodes, which found themselves.
     pub fn new(seed: u64, nodes: usize) -> Self {
+        Self::with_spares(seed, nodes, 0)
+    }
+
+    /// The same, and further nodes that belong to no cluster yet and that no configuration lists.
+    pub fn with_spares(seed: u64, nodes: usize, spares: usize) -> Self {
         let turmoil = turmoil::Builder::new()
             .rng_seed(seed)
             .epoch(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000))
@@ -82,10 +97,11 @@ impl Sim {
             down: BTreeSet::new(),
             cuts: BTreeSet::new(),
         };
-        for (place, name) in (1_u64..).zip(&names) {
+        let all = (1..=nodes + spares).map(|number| format!("n{number}"));
+        for (place, name) in (1_u64..).zip(all) {
             let disk = MemoryNode::new(place);
             lock(&sim.shared.disks).insert(name.clone(), disk);
-            let (shared, name, names) = (sim.shared.clone(), name.clone(), names.clone());
+            let (shared, names) = (sim.shared.clone(), names.clone());
             sim.turmoil.host(name.clone(), move || {
                 let host = Host {
                     seed,
@@ -146,7 +162,12 @@ impl Sim {
                     self.restart(&name);
                 }
             }
-            70..85 => {
+            70..74 => {
+                // One node's only: what a majority's clocks show is the time.
+                let ahead = self.rng.random_range(-3_600_000..=3_600_000_i64);
+                self.set_clock("n2", ahead);
+            }
+            74..85 => {
                 let (a, b) = (pick(&mut self.rng), pick(&mut self.rng));
                 if a != b {
                     let oneway = self.rng.random_bool(0.3);
@@ -164,6 +185,7 @@ impl Sim {
         }
         self.turmoil.crash(name);
         lock(&self.shared.readers).remove(name);
+        lock(&self.shared.nodes).remove(name);
         let kept = match self.rng.random_range(0..3_u32) {
             0 => Kept::Nothing,
             1 => Kept::Everything,
@@ -182,7 +204,60 @@ impl Sim {
         }
     }
 
-    fn cut(&mut self, a: &str, b: &str, oneway: bool) {
+    /// Sets a node's clock ahead of the true time, or behind it.
+    pub fn set_clock(&mut self, name: &str, ahead_ms: i64) {
+        lock(&self.shared.clocks).insert(name.to_owned(), ahead_ms * 1_000_000);
+        self.note(&format!("clock {name} {ahead_ms} ms ahead"));
+    }
+
+    /// The true time.
+    pub fn true_time(&self) -> Timestamp {
+        timestamp(self.turmoil.since_epoch())
+    }
+
+    /// Gives a running node work to do, in its world.
+    pub fn on<F, Fut>(&mut self, name: &str, work: F)
+    where
+        F: FnOnce(Node) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let job: Job = Box::new(|node| Box::pin(work(node)));
+        lock(&self.shared.jobs)
+            .entry(name.to_owned())
+            .or_default()
+            .push(job);
+    }
+
+    /// What a node says of itself, while it runs.
+    pub fn status(&self, name: &str) -> Option<Status> {
+        lock(&self.shared.nodes).get(name).map(Node::status)
+    }
+
+    /// The node that leads, in the newest term of which one is known.
+    pub fn leader(&self) -> Option<String> {
+        let nodes = lock(&self.shared.nodes);
+        let leading = nodes
+            .iter()
+            .map(|(name, node)| (name, node.status()))
+            .filter(|(_, status)| status.leads());
+        leading
+            .max_by_key(|(_, status)| status.term)
+            .map(|(name, _)| name.clone())
+    }
+
+    /// A node's disks; they survive its crashes.
+    pub fn disk(&self, name: &str) -> MemoryNode {
+        lock(&self.shared.disks)[name].clone()
+    }
+
+    /// Puts other disks into a node that is down.
+    pub fn put_disk(&mut self, name: &str, disk: MemoryNode) {
+        assert!(self.down.contains(name), "{name} runs");
+        lock(&self.shared.disks).insert(name.to_owned(), disk);
+        self.note(&format!("other disks in {name}"));
+    }
+
+    pub fn cut(&mut self, a: &str, b: &str, oneway: bool) {
         if oneway {
             self.turmoil.partition_oneway(a, b);
         } else {
@@ -201,6 +276,12 @@ impl Sim {
 
     /// Ends every fault.
     pub fn heal(&mut self) {
+        lock(&self.shared.clocks).clear();
+        self.heal_but_clocks();
+    }
+
+    /// Ends every fault but the clocks'.
+    pub fn heal_but_clocks(&mut self) {
         self.repair_all();
         for name in self.down.clone() {
             self.restart(&name);
@@ -241,6 +322,7 @@ impl Host {
         let rng = StdRng::seed_from_u64(self.seed.wrapping_mul(1_000_003) ^ (self.place << 32) ^ start);
         let node = Node::start(Setup {
             member: member(&self.name),
+            listed: self.names.iter().map(|name| member(name)).collect(),
             store,
             options: Options {
                 snapshot_every: 500,
@@ -250,18 +332,23 @@ impl Host {
             connector: Arc::new(SimConnector {
                 name: self.name.clone(),
             }),
-            clock: Arc::new(SimClock),
+            clock: Arc::new(SimClock {
+                name: self.name.clone(),
+                shared: self.shared.clone(),
+            }),
             entropy: Arc::new(SimEntropy(Mutex::new(rng))),
             signer: Signer::from_seed(&[u8::try_from(self.place)?; 32]),
         })
         .await?;
         lock(&self.shared.readers).insert(self.name.clone(), node.reader().clone());
+        lock(&self.shared.nodes).insert(self.name.clone(), node.clone());
 
         let peers = serve_peers(&node).await?;
         let door = tokio::spawn(serve_door(node.clone()));
         if self.place == 1 {
             tokio::spawn(found(node.clone(), self.names.clone()));
         }
+        tokio::spawn(work_off(node.clone(), self.name.clone(), self.shared.clone()));
         tokio::select! {
             served = peers => served?,
             served = door => served??,
@@ -271,7 +358,18 @@ impl Host {
     }
 }
 
-fn member(name: &str) -> Member {
+async fn work_off(node: Node, name: String, shared: Arc<Shared>) {
+    loop {
+        let jobs = lock(&shared.jobs).remove(&name).unwrap_or_default();
+        for job in jobs {
+            tokio::spawn(job(node.clone()));
+        }
+        tokio::time::sleep(JOBS_EVERY).await;
+    }
+}
+
+/// How a simulated node introduces itself.
+pub fn member(name: &str) -> Member {
     Member {
         name: name.to_owned(),
         peer: format!("{name}:{PEER_PORT}"),
@@ -472,13 +570,21 @@ impl Connector for SimConnector {
     }
 }
 
-struct SimClock;
+struct SimClock {
+    name: String,
+    shared: Arc<Shared>,
+}
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
-        let since = turmoil::since_epoch().unwrap_or_default();
-        Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        let ahead = lock(&self.shared.clocks).get(&self.name).copied().unwrap_or(0);
+        let now = timestamp(turmoil::since_epoch().unwrap_or_default());
+        Timestamp::from_nanos(now.nanos().saturating_add_signed(ahead))
     }
+}
+
+fn timestamp(since_epoch: Duration) -> Timestamp {
+    Timestamp::from_nanos(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
 }
 
 struct SimEntropy(Mutex<StdRng>);

@@ -1,4 +1,4 @@
-//! Three nodes under crashes, cuts, lost answers and retries: no overspend, no nonce allowed twice, no ALLOW
+//! Three nodes under crashes, cuts, a bad clock, lost answers and retries: no overspend, no nonce allowed twice, no ALLOW
 //! after a kill's answer, one chain everywhere. A failure prints the seed that repeats it.
 //!
 //! `HALTGATE_SEEDS=A..B cargo nextest run -p tests --test simulation any_seeds` runs others.
@@ -10,6 +10,7 @@ use decision::{AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, T
 use machine::command::{
     AgentPattern, Engage, Limit, Params, PostExec, PreExec, Principal, Register, Release, Request, SetBudget,
 };
+use machine::table::HaltMode;
 use machine::{AccountId, Command, Reply, Scope};
 use rand::{Rng as _, RngExt as _};
 use tests::invariants::{self, OneChain};
@@ -208,6 +209,7 @@ fn run(seed: u64) -> Result<Ran, String> {
 fn observe(sim: &Sim, one_chain: &mut OneChain) -> Result<(), String> {
     for (name, reader) in sim.shared.readers.lock().unwrap().iter() {
         one_chain.observe(name, reader)?;
+        invariants::log_time_is_bounded(name, reader, sim.true_time())?;
     }
     Ok(())
 }

@@ -59,6 +59,10 @@ pub enum Error {
     KeyChangeMalformed,
     #[error("the key change is not signed by the key it replaces")]
     KeyChangeSignature,
+    #[error("not a ticket")]
+    TicketMalformed,
+    #[error("the ticket is not signed by the key that it names")]
+    TicketSignature,
     #[error("entries to seal must be 1 to {max}, in order, of one chain")]
     NotARange { max: u64 },
 

@@ -21,6 +21,7 @@ pub mod key;
 pub mod keyring;
 pub mod merkle;
 pub mod seal;
+pub mod ticket;
 pub mod verify;
 
 mod flat;
@@ -33,4 +34,5 @@ pub use key::Signer;
 pub use keyring::{KeyChange, KeyRing, PublicKey};
 pub use merkle::Frontier;
 pub use seal::{Seal, seal};
+pub use ticket::Ticket;
 pub use verify::{Start, Unsealed, Verified, Verifier};

@@ -64,6 +64,9 @@ pub enum Command {
     /// The kill switch.
     #[command(subcommand)]
     Kill(Kill),
+    /// Questions to people about held calls.
+    #[command(subcommand)]
+    Approvals(Approvals),
     /// The audit log.
     #[command(subcommand)]
     Audit(Audit),
@@ -318,9 +321,86 @@ pub enum Guard {
     },
 }
 
+/// How hard a scope is stopped.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum KillMode {
+    /// Nothing is allowed.
+    Halt,
+    /// Whatever would be allowed is asked for.
+    Pause,
+    /// No new sessions.
+    Drain,
+}
+
+/// Questions to people about held calls.
+#[derive(Debug, Subcommand)]
+pub enum Approvals {
+    /// Lists what is open.
+    List {
+        #[command(flatten)]
+        remote: Remote,
+        /// Those of the last hour that are over, too.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Shows one, with the parameters of the call.
+    Show {
+        #[command(flatten)]
+        remote: Remote,
+        approval: String,
+    },
+    /// Lets the call run, once.
+    Approve {
+        #[command(flatten)]
+        decide: DecideApproval,
+    },
+    /// Refuses the call.
+    Reject {
+        #[command(flatten)]
+        decide: DecideApproval,
+    },
+    /// Lets another call run in its place, once: same tool, other parameters.
+    Modify {
+        #[command(flatten)]
+        decide: DecideApproval,
+        /// The parameters as JSON text.
+        #[arg(long)]
+        params: String,
+    },
+    /// Puts the question off; it stays open.
+    Defer {
+        #[command(flatten)]
+        decide: DecideApproval,
+    },
+    /// Hands the question up; it stays open.
+    Escalate {
+        #[command(flatten)]
+        decide: DecideApproval,
+    },
+    /// Prints what is open, then every change.
+    Watch {
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct DecideApproval {
+    #[command(flatten)]
+    pub remote: Remote,
+    pub approval: String,
+    /// Recorded with the decision.
+    #[arg(long, default_value = "")]
+    pub note: String,
+    /// The digest that `show` printed: decide only about what was seen then. Without it, about what stands now.
+    #[arg(long)]
+    pub info_digest: Option<String>,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Kill {
-    /// Stops everything at and below a scope: `global`, `org/ORG`, `org/ORG/agent/AGENT`, `session/SESSION`.
+    /// Stops everything at and below a scope: `global`, `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD`,
+    /// `session/SESSION`.
     Engage {
         #[command(flatten)]
         remote: Remote,
@@ -329,6 +409,14 @@ pub enum Kill {
         reason: String,
         #[arg(long, default_value = "")]
         ticket: String,
+        #[arg(long, value_enum, default_value = "halt")]
+        mode: KillMode,
+        /// How long a drain lasts, such as `10m`; without it until it is released.
+        #[arg(long, value_parser = duration)]
+        ttl: Option<Duration>,
+        /// Its release shall need two people.
+        #[arg(long)]
+        two_person: bool,
     },
     /// Lifts it, by an admin.
     Release {

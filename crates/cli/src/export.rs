@@ -137,7 +137,7 @@ impl TryFrom<EntryLine> for Entry {
             organization_id: line.organization_id,
             call_number: line.call_number,
             tool_name: line.tool_name,
-            tool_params_hash: bytes(&line.tool_params_hash, "tool_params_hash")?,
+            tool_params_hash: unhex(&line.tool_params_hash, "tool_params_hash")?,
             verdict: match line.verdict.as_deref() {
                 None => None,
                 Some("ALLOW") => Some(Verdict::Allow),
@@ -157,9 +157,9 @@ impl TryFrom<EntryLine> for Entry {
             all_reasons: line.all_reasons,
             log_term: line.log_term,
             log_index: line.log_index,
-            policy_digest: bytes(&line.policy_digest, "policy_digest")?,
+            policy_digest: unhex(&line.policy_digest, "policy_digest")?,
             approval_id: line.approval_id,
-            info_digest: bytes(&line.info_digest, "info_digest")?,
+            info_digest: unhex(&line.info_digest, "info_digest")?,
             nonce: line.nonce,
             request_id: line.request_id,
             chain_id: line.chain_id,
@@ -226,7 +226,8 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes(text: &str, field: &'static str) -> Result<Vec<u8>, Malformed> {
+/// Reads hexadecimal back; the field is named where it is none.
+pub fn unhex(text: &str, field: &'static str) -> Result<Vec<u8>, Malformed> {
     let nibble = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -244,7 +245,7 @@ fn bytes(text: &str, field: &'static str) -> Result<Vec<u8>, Malformed> {
 }
 
 fn fixed<const N: usize>(text: &str, field: &'static str) -> Result<[u8; N], Malformed> {
-    bytes(text, field)?.try_into().map_err(|_| Malformed(field))
+    unhex(text, field)?.try_into().map_err(|_| Malformed(field))
 }
 
 #[cfg(test)]

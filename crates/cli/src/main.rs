@@ -2,6 +2,7 @@
 
 mod args;
 mod command {
+    pub mod approvals;
     pub mod audit;
     pub mod bench;
     pub mod budget;
@@ -56,6 +57,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Budget(command) => command::budget::run(command, output).await,
         Command::Guard(command) => command::guard::run(command, output).await,
         Command::Kill(command) => command::kill::run(command, output).await,
+        Command::Approvals(command) => command::approvals::run(command, output).await,
         Command::Audit(command) => command::audit::run(command, output).await,
         Command::Conformance(Conformance::Run { file }) => command::conformance::run(&file),
         Command::Bench(args) => command::bench::run(args, output).await,

@@ -10,6 +10,7 @@ use decision::SessionId;
 use machine::command::{RegisterKey, Seen};
 use machine::{Command, Refusal, Reply};
 
+use crate::clocks;
 use crate::node::Node;
 use crate::propose::{Leader, Urgency};
 
@@ -34,11 +35,12 @@ pub(crate) async fn run(node: Node, signer: Signer) {
         register_key(&node, &signer),
         write_seen(&node),
         snapshot(&node),
+        clocks::keep(&node),
     );
 }
 
 impl Node {
-    fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.status().stopped.is_none()
     }
 
@@ -50,7 +52,7 @@ impl Node {
 async fn due(node: &Node) {
     while node.runs() {
         tokio::time::sleep(DUE_EVERY).await;
-        while node.leads() && node.reader().is_due(node.now()).unwrap_or(false) {
+        while node.leads() && is_due(node) {
             // What fails now is due still at the next look.
             match node.propose_here(Command::Due, Urgency::Urgent).await {
                 Ok(Reply::Due(true)) => {}
@@ -58,6 +60,11 @@ async fn due(node: &Node) {
             }
         }
     }
+}
+
+fn is_due(node: &Node) -> bool {
+    node.log_time()
+        .is_some_and(|now| node.reader().is_due(now).unwrap_or(false))
 }
 
 /// Signs what is unsigned, in bulk, off the path of any call.

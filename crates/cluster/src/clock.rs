@@ -1,12 +1,16 @@
 //! Time and randomness, injected: a simulation brings its own.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use decision::{DurationNs, Timestamp};
 
-/// The wall clock that stamps proposals. Log time is what the replicas make of it.
+/// This node's wall clock. The leader stamps proposals by it, as far as the other voters' bear it out.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
+
+    /// Reads the operating system's clock again, where `now` is kept apart from it.
+    fn reread(&self) {}
 }
 
 /// Where seeds of batches, ids and election timeouts come from.
@@ -22,26 +26,41 @@ pub trait Entropy: Send + Sync + 'static {
 }
 
 /// The operating system's clock as it was when the process started, moved on by its monotonic clock: a wall clock
-/// that is set under a running leader moves no lease and no window.
+/// that is set under a running leader moves no lease and no window. Read again where the others show it to be off.
+#[derive(Debug)]
+pub struct SystemClock(Mutex<Read>);
+
+/// What the wall clock showed, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct SystemClock {
-    started: Timestamp,
-    since: Instant,
+struct Read {
+    wall: Timestamp,
+    at: Instant,
+}
+
+impl Read {
+    fn new() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            wall: Timestamp::ZERO.plus(nanos(wall)),
+            at: Instant::now(),
+        }
+    }
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self {
-            started: Timestamp::ZERO.plus(nanos(wall)),
-            since: Instant::now(),
-        }
+        Self(Mutex::new(Read::new()))
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        self.started.plus(nanos(self.since.elapsed()))
+        let read = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        read.wall.plus(nanos(read.at.elapsed()))
+    }
+
+    fn reread(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Read::new();
     }
 }
 
@@ -60,5 +79,27 @@ impl Entropy for SystemEntropy {
             reason = "without randomness no id is unguessable: nothing may go on"
         )]
         getrandom::fill(bytes).expect("the operating system's random source");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use decision::Timestamp;
+
+    use super::{Clock, Read, SystemClock};
+
+    #[test]
+    fn a_clock_that_is_off_is_right_once_it_was_read_again() {
+        let clock = SystemClock(Mutex::new(Read {
+            wall: Timestamp::ZERO,
+            at: Instant::now(),
+        }));
+        let behind = || SystemClock::default().now().since(clock.now()).secs();
+        assert!(behind() > 3_600, "it counts from 1970");
+        clock.reread();
+        assert!(behind() < 60);
     }
 }

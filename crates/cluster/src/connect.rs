@@ -35,8 +35,9 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// nor an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
+    /// And what nodes ask each other all the time: clocks, and who leads.
     Raft,
-    /// Operators' commands, and what nodes ask each other.
+    /// Operators' commands, and what nodes ask each other for them.
     Urgent,
     Calls,
 }

@@ -9,6 +9,9 @@ pub enum Unavailable {
     NoLeader,
     #[error("the leader does not reach a quorum of its members")]
     NoQuorum,
+    /// The leader does not know yet what time it is.
+    #[error("the clocks of a majority of the voters are not known to the leader yet")]
+    NoClock,
     #[error("the queue of calls is full")]
     Overloaded,
     /// The command may or may not have been carried out: ask again with the same request id.
@@ -26,6 +29,7 @@ impl Unavailable {
         match self {
             Self::NoLeader => "no_leader",
             Self::NoQuorum => "no_quorum",
+            Self::NoClock => "no_clock",
             Self::Overloaded => "overloaded",
             Self::Deadline => "deadline",
             Self::Storage(_) => "storage",

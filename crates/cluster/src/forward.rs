@@ -26,7 +26,6 @@ impl Node {
         let request = peer::ForwardRequest {
             sender: Some(self.whoami().sender(raft_id)),
             command: machine::table::bytes(command).into(),
-            hops: 1,
             deadline_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
             urgent: urgency == Urgency::Urgent,
         };
@@ -55,6 +54,7 @@ impl Node {
             }
             Some(peer::forward_response::Outcome::Error(error)) => Err(match error.code.as_str() {
                 "no_quorum" => Lost::Unavailable(Unavailable::NoQuorum),
+                "no_clock" => Lost::Unavailable(Unavailable::NoClock),
                 "overloaded" => Lost::Unavailable(Unavailable::Overloaded),
                 "deadline" => Lost::Unavailable(Unavailable::Deadline),
                 _ => Lost::NotLeader,

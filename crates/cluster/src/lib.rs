@@ -5,6 +5,7 @@
 //!                     └─ elsewhere ───► forward (one hop) ─────────► its queues
 //!   read() ──► read index of the leader ──► this node has applied it ──► a view
 //!   chores: due work · seals · snapshots · heartbeats · this node's key
+//!   clocks: what the voters' show ──► log_time: how far the leader may move it
 //!   member: found · rejoin · learner → voter → removed · leader transfer
 //!   peer_service ◄── the other nodes (connect: whatever bytes the connector brings)
 //! ```
@@ -14,9 +15,11 @@
 
 mod chores;
 mod clock;
+mod clocks;
 mod connect;
 mod error;
 mod forward;
+mod log_time;
 mod member;
 mod network;
 mod node;

@@ -98,14 +98,9 @@ impl Node {
             unfunded_organizations: founding.unfunded_organizations,
             fixtures: founding.fixtures,
         });
-        let deadline = Instant::now() + FOUNDING;
-        loop {
-            match self.propose(init.clone(), Urgency::Urgent, FOUNDING).await {
-                Ok(Reply::Refused(machine::Refusal::AlreadyInitialized) | Reply::Done(_)) => return Ok(()),
-                Ok(other) => return Err(MemberError::Refused(format!("{other:?}"))),
-                Err(unavailable) if Instant::now() > deadline => return Err(unavailable.into()),
-                Err(_) => tokio::time::sleep(AGAIN).await,
-            }
+        match self.propose_until(&init, Instant::now() + FOUNDING).await? {
+            Reply::Refused(machine::Refusal::AlreadyInitialized) | Reply::Done(_) => Ok(()),
+            other => Err(MemberError::Refused(format!("{other:?}"))),
         }
     }
 
@@ -434,16 +429,40 @@ impl Node {
     }
 
     async fn hello(&self, member: &Member, found: bool) -> Result<peer::HelloResponse, tonic::Status> {
+        self.hello_by(Lane::Urgent, member, found).await
+    }
+
+    async fn hello_by(
+        &self,
+        lane: Lane,
+        member: &Member,
+        found: bool,
+    ) -> Result<peer::HelloResponse, tonic::Status> {
         let request = peer::HelloRequest {
             sender: Some(self.whoami().sender(0)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             found,
         };
         self.peers()
-            .client(member, Lane::Urgent)
+            .client(member, lane)
             .hello(request)
             .await
             .map(tonic::Response::into_inner)
+    }
+
+    /// Asks a peer how it stands, beside Raft's heartbeats: no operator's command loses its connection by it.
+    pub(crate) async fn ask(
+        &self,
+        member: &Member,
+        within: Duration,
+    ) -> Result<peer::HelloResponse, tonic::Status> {
+        match tokio::time::timeout(within, self.hello_by(Lane::Raft, member, false)).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => {
+                self.peers().give_up(member, Lane::Raft);
+                Err(tonic::Status::deadline_exceeded("no answer"))
+            }
+        }
     }
 
     async fn hello_until(
@@ -499,8 +518,20 @@ impl Node {
             by: by.clone(),
             change,
         });
-        self.propose(command, Urgency::Urgent, FOUNDING).await?;
+        self.propose_until(&command, Instant::now() + FOUNDING).await?;
         Ok(())
+    }
+
+    /// Proposes again where there was no leader or no quorum: right after a change of membership, a leader has not
+    /// heard from a quorum of the new one yet.
+    async fn propose_until(&self, command: &Command, deadline: Instant) -> Result<Reply, Unavailable> {
+        loop {
+            match self.propose(command.clone(), Urgency::Urgent, FOUNDING).await {
+                Ok(reply) => return Ok(reply),
+                Err(unavailable) if Instant::now() > deadline => return Err(unavailable),
+                Err(_) => tokio::time::sleep(AGAIN).await,
+            }
+        }
     }
 
     fn new_cluster_id(&self) -> String {

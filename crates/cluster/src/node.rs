@@ -1,11 +1,11 @@
 //! One Raft node, and the small facade that everything above sees of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use audit::Signer;
-use decision::Timestamp;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::{Instant as _, ServerState, SnapshotPolicy};
 use openraft_rt::deterministic_rng::DeterministicRng;
@@ -17,10 +17,11 @@ use wire::proto::haltgate::peer::v1::peer_server::PeerServer;
 
 use crate::chores::{self, Heard};
 use crate::clock::{Clock, Entropy};
+use crate::clocks::Clocks;
 use crate::connect::{Connector, PEER_MESSAGE_MAX, Peers};
 use crate::error::StartError;
 use crate::network::Network;
-use crate::peer::{PeerDoor, Whoami};
+use crate::peer::{PeerDoor, Vouched, Whoami};
 use crate::propose::{Leader, Proposer, Queues};
 use crate::status::{MemberStatus, Role, Status};
 
@@ -55,6 +56,9 @@ impl Default for Options {
 pub struct Setup {
     /// This node's name and addresses.
     pub member: Member,
+    /// The members that the configuration lists: besides those of the membership it knows, this node takes Raft's
+    /// messages from them.
+    pub listed: Vec<Member>,
     pub store: Store,
     pub options: Options,
     pub connector: Arc<dyn Connector>,
@@ -77,7 +81,9 @@ struct Inner {
     reader: StateReader,
     options: Options,
     peers: Peers,
-    clock: Arc<dyn Clock>,
+    listed: BTreeSet<String>,
+    vouched: Vouched,
+    clocks: Arc<Clocks>,
     entropy: Arc<dyn Entropy>,
     queues: Queues,
     heard: Heard,
@@ -114,6 +120,7 @@ impl Node {
     pub async fn start(setup: Setup) -> Result<Self, StartError> {
         let Setup {
             member,
+            listed,
             store,
             options,
             connector,
@@ -154,7 +161,8 @@ impl Node {
             ..Status::default()
         });
         let watching = tokio::spawn(watch_status(raft.clone(), owner.clone(), status_out));
-        let (queues, proposer) = Proposer::new(raft.clone(), clock.clone(), entropy.clone());
+        let clocks = Arc::new(Clocks::new(clock));
+        let (queues, proposer) = Proposer::new(raft.clone(), clocks.clone(), entropy.clone());
         let proposing = tokio::spawn(proposer.run());
         let node = Self(Arc::new(Inner {
             raft,
@@ -165,7 +173,9 @@ impl Node {
             reader,
             options,
             peers,
-            clock,
+            listed: listed.into_iter().map(|member| member.name).collect(),
+            vouched: Vouched::default(),
+            clocks,
             entropy,
             queues,
             heard: Heard::default(),
@@ -275,8 +285,17 @@ impl Node {
         &*self.0.entropy
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        self.0.clock.now()
+    pub(crate) fn clocks(&self) -> &Clocks {
+        &self.0.clocks
+    }
+
+    /// Whether the configuration lists a member of this name.
+    pub(crate) fn lists(&self, name: &str) -> bool {
+        self.0.listed.contains(name)
+    }
+
+    pub(crate) fn vouched(&self) -> &Vouched {
+        &self.0.vouched
     }
 
     pub(crate) fn whoami(&self) -> Whoami {
@@ -377,6 +396,10 @@ async fn watch_status(raft: RaftNode, owner: Owner, out: watch::Sender<Status>) 
             let membership = metrics.membership_config.membership();
             let voters: Vec<u64> = membership.voter_ids().collect();
             let index = |log_id: &Option<store::LogId>| log_id.as_ref().map_or(0, |log_id| log_id.index);
+            let matched = |id: u64| {
+                let known = metrics.replication.as_ref().and_then(|all| all.get(&id));
+                known.map_or(0, index)
+            };
             let cluster_id = owner.identity().cluster_id;
             Status {
                 raft_id: metrics.id,
@@ -398,6 +421,7 @@ async fn watch_status(raft: RaftNode, owner: Owner, out: watch::Sender<Status>) 
                         raft_id: *id,
                         member: member.clone(),
                         voter: voters.contains(id),
+                        matched: matched(*id),
                     })
                     .collect(),
                 last_log: metrics.last_log_index.unwrap_or(0),

@@ -7,6 +7,7 @@ use machine::Command;
 use openraft::raft::VoteResponse;
 use serde::{Deserialize, Serialize};
 use store::{Chunk, Member, Owner, Raft, Snapshot, SnapshotInfo, Vote};
+use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 use wire::proto::haltgate::error::v1 as error;
@@ -17,6 +18,7 @@ use crate::error::Unavailable;
 use crate::network::{decode, encode};
 use crate::node::Node;
 use crate::propose::{Lost, Urgency};
+use crate::status::MemberStatus;
 
 /// The name in the certificate of the peer that called; put into the request by the TLS layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,39 @@ impl Whoami {
         }
     }
 }
+
+/// The sender of Raft's messages as this node knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Acquaintance {
+    Known,
+    /// It uses the Raft id of another member.
+    Another,
+    Unknown,
+}
+
+impl Acquaintance {
+    /// By name, where the id is new: a wiped node comes back under one.
+    fn of(node: &Node, sender: &peer::Sender) -> Self {
+        let status = node.status();
+        let named = |known: &MemberStatus| known.member.name == sender.node;
+        match status.member(sender.raft_id) {
+            Some(known) if known.name == sender.node => Self::Known,
+            Some(_) => Self::Another,
+            None if status.members.is_empty() => Self::Known,
+            None if node.lists(&sender.node) || status.members.iter().any(named) => Self::Known,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// How long a member may take to say who leads; the message waits for it.
+const VOUCH: Duration = Duration::from_millis(500);
+/// How long its word holds: until the log has brought the membership, a snapshot before it.
+const VOUCHED: Duration = Duration::from_secs(30);
+
+/// The unknown leader that a member has vouched for last, and until when that holds.
+#[derive(Debug, Default)]
+pub(crate) struct Vouched(tokio::sync::Mutex<Option<((u64, String), Instant)>>);
 
 /// What a snapshot begins with.
 #[derive(Serialize, Deserialize)]
@@ -80,8 +115,7 @@ impl PeerDoor {
         Ok(())
     }
 
-    /// As `admit`, and from a member as this node knows them. Raft's own messages are not held to that: a member
-    /// that was away may hear of a new one first by its messages. Commands and reads go to the leader, who knows.
+    /// As `admit`, and from a member as this node knows them. Commands and reads go to the leader, who knows.
     fn admit_member(
         &self,
         identity: Option<&PeerIdentity>,
@@ -96,6 +130,62 @@ impl PeerDoor {
                 "the sender is not a member of this cluster",
             )),
         }
+    }
+
+    /// As `admit`, for Raft's own messages. A member that was away may hear of a new leader first by its messages: it
+    /// takes them from whoever the configuration lists, and from the leader that a member it knows follows. A node
+    /// that knows no members yet has nothing to lose.
+    async fn admit_raft(
+        &self,
+        identity: Option<&PeerIdentity>,
+        sender: Option<&peer::Sender>,
+    ) -> Result<(), Status> {
+        self.admit(identity, sender)?;
+        let sender = sender.ok_or_else(|| Status::invalid_argument("no sender"))?;
+        let admitted = match Acquaintance::of(&self.node, sender) {
+            Acquaintance::Known => true,
+            Acquaintance::Another => false,
+            Acquaintance::Unknown => self.is_vouched_for(sender).await,
+        };
+        match admitted {
+            true => Ok(()),
+            false => Err(Status::permission_denied(
+                "the sender is not a member of this cluster as far as this node knows",
+            )),
+        }
+    }
+
+    /// Whether a member that this node knows says that the sender leads. One question at a time: a stranger's
+    /// messages keep nobody busy.
+    async fn is_vouched_for(&self, sender: &peer::Sender) -> bool {
+        let Ok(mut vouched) = self.node.vouched().0.try_lock() else {
+            return false;
+        };
+        let named = (sender.raft_id, sender.node.clone());
+        if let Some((whom, until)) = &*vouched
+            && *whom == named
+            && Instant::now() < *until
+        {
+            return true;
+        }
+        let members = self.node.status().members;
+        let asking = members
+            .iter()
+            .filter(|known| known.raft_id != self.node.raft_id())
+            .map(|known| self.node.ask(&known.member, VOUCH));
+        let leads = futures::future::join_all(asking)
+            .await
+            .into_iter()
+            .flatten()
+            .any(|hello| {
+                hello.cluster_id == sender.cluster_id
+                    && hello.leader_id == sender.raft_id
+                    && hello.leader_node == sender.node
+            });
+        if leads {
+            *vouched = Some((named, Instant::now() + VOUCHED));
+        }
+        leads
     }
 
     /// The certificate names the node that the message names.
@@ -133,18 +223,23 @@ impl Peer for PeerDoor {
         let status = self.node.status();
         let progress = self.node.progress();
         let member = self.node.member();
+        let (leader_id, leader_node) = status
+            .leader
+            .map_or((0, String::new()), |(id, leader)| (id, leader.name));
         Ok(Response::new(peer::HelloResponse {
             cluster_id: self.node.cluster_id(),
             raft_id: self.node.raft_id(),
             node: member.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            leader_id: status.leader.map_or(0, |(id, _)| id),
+            leader_id,
             term: status.term,
             grpc_addr: member.client.clone(),
             peer_addr: member.peer.clone(),
             http_addr: member.http.clone(),
             halt_epoch: progress.halt_epoch,
             applied_index: progress.applied_index,
+            leader_node,
+            clock_ns: self.node.clocks().own().nanos(),
         }))
     }
 
@@ -154,7 +249,8 @@ impl Peer for PeerDoor {
     ) -> Result<Response<peer::AppendEntriesResponse>, Status> {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
-        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        self.admit_raft(identity.as_ref(), message.sender.as_ref())
+            .await?;
         let rpc = decode(&message.payload).map_err(malformed)?;
         let answer = self.node.raft().append_entries(rpc).await.map_err(ended)?;
         Ok(Response::new(peer::AppendEntriesResponse {
@@ -168,7 +264,8 @@ impl Peer for PeerDoor {
     ) -> Result<Response<peer::VoteResponse>, Status> {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
-        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        self.admit_raft(identity.as_ref(), message.sender.as_ref())
+            .await?;
         let rpc = decode(&message.payload).map_err(malformed)?;
         let raft = self.node.raft();
         let answer: VoteResponse<Raft> = match message.pre_vote {
@@ -186,7 +283,8 @@ impl Peer for PeerDoor {
     ) -> Result<Response<peer::TransferLeaderResponse>, Status> {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
-        self.admit(identity.as_ref(), message.sender.as_ref())?;
+        self.admit_raft(identity.as_ref(), message.sender.as_ref())
+            .await?;
         let rpc = decode(&message.payload).map_err(malformed)?;
         let answer = self
             .node
@@ -210,7 +308,7 @@ impl Peer for PeerDoor {
             .next()
             .await
             .ok_or_else(|| Status::invalid_argument("an empty stream"))??;
-        self.admit(identity.as_ref(), first.sender.as_ref())?;
+        self.admit_raft(identity.as_ref(), first.sender.as_ref()).await?;
         let Some(Part::Header(header)) = first.part else {
             return Err(Status::invalid_argument("a snapshot begins with its header"));
         };

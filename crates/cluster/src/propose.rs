@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use decision::Timestamp;
 use machine::{Batch, Command, Reply};
 use openraft::errors::{ClientWriteError, RaftError};
 use store::Payload;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::clock::{Clock, Entropy};
+use crate::clock::Entropy;
+use crate::clocks::{Clocks, Voters};
 use crate::error::Unavailable;
 use crate::node::{Node, RaftNode};
 
@@ -77,6 +77,7 @@ impl Node {
                     {
                         Ok(Ok(reply)) => return Ok(reply),
                         Ok(Err(Lost::NotLeader)) => Unavailable::NoLeader,
+                        Ok(Err(Lost::Unavailable(Unavailable::NoClock))) => Unavailable::NoClock,
                         Ok(Err(Lost::Unavailable(unavailable))) => return Err(unavailable),
                         Err(_elapsed) => return Err(Unavailable::Deadline),
                     }
@@ -86,6 +87,7 @@ impl Node {
                     match self.forward(raft_id, &member, &command, urgency, deadline).await {
                         Ok(reply) => return Ok(reply),
                         Err(Lost::NotLeader) => Unavailable::NoLeader,
+                        Err(Lost::Unavailable(Unavailable::NoClock)) => Unavailable::NoClock,
                         Err(Lost::Unavailable(Unavailable::NoLeader)) if !self.is_leaderless() => {
                             Unavailable::NoLeader
                         }
@@ -150,27 +152,25 @@ fn stopped(why: &str) -> Lost {
 /// Takes what waits, stamps it once, and proposes it as one entry.
 pub(crate) struct Proposer {
     raft: RaftNode,
-    clock: Arc<dyn Clock>,
+    clocks: Arc<Clocks>,
     entropy: Arc<dyn Entropy>,
     calls: mpsc::Receiver<Waiting>,
     urgent: mpsc::Receiver<Waiting>,
     in_flight: Arc<Semaphore>,
-    last: Timestamp,
 }
 
 impl Proposer {
-    pub fn new(raft: RaftNode, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> (Queues, Self) {
+    pub fn new(raft: RaftNode, clocks: Arc<Clocks>, entropy: Arc<dyn Entropy>) -> (Queues, Self) {
         let (calls, waiting_calls) = mpsc::channel(CALLS_MAX);
         let (urgent, waiting_urgent) = mpsc::channel(URGENT_MAX);
         let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
         let proposer = Self {
             raft,
-            clock,
+            clocks,
             entropy,
             calls: waiting_calls,
             urgent: waiting_urgent,
             in_flight,
-            last: Timestamp::ZERO,
         };
         (Queues { calls, urgent }, proposer)
     }
@@ -184,20 +184,18 @@ impl Proposer {
             if commands.is_empty() {
                 continue;
             }
-            let payload = Payload::of(&self.stamp(commands));
+            let Some(batch) = self.stamp(commands) else {
+                refuse_all(answers, || Lost::Unavailable(Unavailable::NoClock));
+                continue;
+            };
+            let payload = Payload::of(&batch);
             let raft = self.raft.clone();
             tokio::spawn(async move {
                 let outcome = raft.client_write(payload).await;
                 drop(permit);
                 match outcome {
                     Ok(response) => answer_all(answers, response.data.replies),
-                    Err(error) => {
-                        let lost = || lost(&error);
-                        for answer in answers {
-                            // A caller that has gone away needs no answer.
-                            let _gone = answer.send(Err(lost()));
-                        }
-                    }
+                    Err(error) => refuse_all(answers, || lost(&error)),
                 }
             });
         }
@@ -241,16 +239,17 @@ impl Proposer {
         (commands, answers)
     }
 
-    fn stamp(&mut self, commands: Vec<Command>) -> Batch {
-        self.last = self.last.max(self.clock.now());
+    /// None while nobody can say what time it is: nothing is stamped then.
+    fn stamp(&self, commands: Vec<Command>) -> Option<Batch> {
+        let proposed = self.clocks.log_time(&Voters::of(&self.raft))?;
         let mut seed = [0; 16];
         self.entropy.fill(&mut seed);
-        Batch {
-            proposed: self.last,
+        Some(Batch {
+            proposed,
             seed,
             version: machine::VERSION,
             commands,
-        }
+        })
     }
 }
 
@@ -269,6 +268,13 @@ fn answer_all(answers: Vec<oneshot::Sender<Result<Reply, Lost>>>, replies: Vec<R
             .next()
             .ok_or_else(|| stopped("an applied entry answered too few commands"));
         let _gone = answer.send(reply);
+    }
+}
+
+fn refuse_all(answers: Vec<oneshot::Sender<Result<Reply, Lost>>>, why: impl Fn() -> Lost) {
+    for answer in answers {
+        // A caller that has gone away needs no answer.
+        let _gone = answer.send(Err(why()));
     }
 }
 

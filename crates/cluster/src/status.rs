@@ -50,6 +50,8 @@ pub struct MemberStatus {
     pub raft_id: u64,
     pub member: Member,
     pub voter: bool,
+    /// The highest log index known to be on it; the leader alone knows, 0 elsewhere.
+    pub matched: u64,
 }
 
 /// The halt epoch that one node has applied; none where it did not answer in time.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use audit::Signer;
 use cluster::{MemberError, Node, Unavailable, Urgency};
 use decision::SessionId;
 use machine::command::{Principal, RefusedAtEdge};
@@ -40,6 +41,8 @@ pub struct Door {
     pub calls: Limit<(String, SessionId)>,
     /// Register from one address.
     pub registers: Limit<std::net::IpAddr>,
+    /// This node's key: for tickets and checkpoints.
+    pub signer: Signer,
     suspects: Mutex<HashMap<String, Instant>>,
 }
 
@@ -73,7 +76,13 @@ impl Ask {
 }
 
 impl Door {
-    pub fn new(node: Node, config: Config, metrics: Metrics, draining: watch::Receiver<bool>) -> Self {
+    pub fn new(
+        node: Node,
+        config: Config,
+        metrics: Metrics,
+        draining: watch::Receiver<bool>,
+        signer: Signer,
+    ) -> Self {
         Self {
             node,
             calls: Limit::new(config.limits.calls_per_second_per_session),
@@ -81,6 +90,7 @@ impl Door {
             config,
             metrics,
             draining,
+            signer,
             suspects: Mutex::default(),
         }
     }
@@ -260,7 +270,7 @@ impl Door {
             .with_label_values(&[unavailable.word()])
             .inc();
         let retry_after_ms = match unavailable {
-            Unavailable::Overloaded => 50,
+            Unavailable::Overloaded | Unavailable::NoClock => 50,
             Unavailable::NoLeader | Unavailable::NoQuorum => self.config.timing.election_min_ms,
             Unavailable::Deadline | Unavailable::Storage(_) | Unavailable::Stopped(_) => 0,
         };

@@ -130,12 +130,14 @@ fn commands() -> Result<Vec<Command>, decision::InvalidId> {
             account: AccountId::Organization(organization.clone()),
             limit: Limit::Amount(NanoUsd::new(DOLLAR.saturating_mul(1_000_000_000))),
             request: request("fixture-budget")?,
+            justification: String::new(),
         }),
         Command::PutGuard(PutGuard {
             by,
             scope: GuardScope::Organization(organization.clone()),
             guard: Guard::default(),
             request: request("fixture-guard")?,
+            justification: String::new(),
         }),
     ];
     for Pool {

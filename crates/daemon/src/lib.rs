@@ -19,6 +19,7 @@ pub mod config;
 mod door;
 mod environment;
 mod fixture;
+mod follow;
 mod guard_section;
 mod http;
 pub mod identity;

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Encoder as _, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 /// A handle of the node's metrics.
@@ -100,6 +100,8 @@ families! {
     audit_sequence: IntGauge "haltgate_audit_sequence" "Newest audit entry on this node.";
     audit_sealed_sequence: IntGauge "haltgate_audit_sealed_sequence" "Newest audit entry that a seal covers.";
     log_time_seconds: IntGauge "haltgate_log_time_seconds" "The cluster's log time, in seconds since the Unix epoch.";
+    clock_skew_seconds: Gauge "haltgate_clock_skew_seconds"
+        "How far this node's clock is ahead of the median of the voters'; NaN while a majority's are unknown.";
 
     raft_has_leader: IntGauge "haltgate_raft_has_leader" "1 when this node knows a leader.";
     raft_is_leader: IntGauge "haltgate_raft_is_leader" "1 when this node leads.";
@@ -162,6 +164,12 @@ impl Made for IntGauge {
 impl Made for IntCounterVec {
     fn made(name: &str, help: &str, labels: &[&str]) -> Result<Self, prometheus::Error> {
         Self::new(Opts::new(name, help), labels)
+    }
+}
+
+impl Made for Gauge {
+    fn made(name: &str, help: &str, _labels: &[&str]) -> Result<Self, prometheus::Error> {
+        Self::new(name, help)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Puts what the cluster knows of itself into the metrics.
 
+use std::time::Duration;
+
 use decision::DurationNs;
 use machine::Event;
 use tokio::sync::broadcast::error::RecvError;
@@ -32,6 +34,9 @@ pub fn now(door: &Door) {
     metrics
         .log_time_seconds
         .set(gauge(DurationNs::from_nanos(progress.log_time.nanos()).secs()));
+    metrics
+        .clock_skew_seconds
+        .set(door.node.clock_skew().map_or(f64::NAN, seconds));
     if let Ok(Some(chain)) = door.node.reader().chain() {
         metrics.audit_sealed_sequence.set(gauge(chain.sealed_to));
     }
@@ -82,6 +87,11 @@ fn count(door: &Door, event: &Event) {
         Event::SessionOpened => metrics.sessions_opened_total.inc(),
         Event::SessionClosed => metrics.sessions_closed_total.inc(),
     }
+}
+
+fn seconds(nanos: i64) -> f64 {
+    let span = Duration::from_nanos(nanos.unsigned_abs()).as_secs_f64();
+    if nanos < 0 { -span } else { span }
 }
 
 fn gauge(value: impl TryInto<i64>) -> i64 {

@@ -30,16 +30,27 @@ rpcs! {
     Heartbeat "shackle.v1.ShackleDaemon/Heartbeat"
     GetSessionState "shackle.v1.ShackleDaemon/GetSessionState"
     EndSession "shackle.v1.ShackleDaemon/EndSession"
+    WaitApproval "shackle.v1.ShackleDaemon/WaitApproval"
+    WatchControl "shackle.v1.ShackleDaemon/WatchControl"
+    Redeem "shackle.v1.ShackleDaemon/Redeem"
+    VerifyAuthorization "shackle.v1.ShackleDaemon/VerifyAuthorization"
     HaltsEngage "haltgate.admin.v1.Halts/Engage"
     HaltsRelease "haltgate.admin.v1.Halts/Release"
     HaltsList "haltgate.admin.v1.Halts/List"
+    HaltsDrill "haltgate.admin.v1.Halts/Drill"
     BudgetsSet "haltgate.admin.v1.Budgets/Set"
     BudgetsGrant "haltgate.admin.v1.Budgets/Grant"
     BudgetsGet "haltgate.admin.v1.Budgets/Get"
     BudgetsList "haltgate.admin.v1.Budgets/List"
+    BudgetsCorrect "haltgate.admin.v1.Budgets/Correct"
     GuardsPut "haltgate.admin.v1.Guards/Put"
     GuardsGet "haltgate.admin.v1.Guards/Get"
     GuardsList "haltgate.admin.v1.Guards/List"
+    GuardsCheck "haltgate.admin.v1.Guards/Check"
+    ApprovalsList "haltgate.admin.v1.Approvals/List"
+    ApprovalsGet "haltgate.admin.v1.Approvals/Get"
+    ApprovalsDecide "haltgate.admin.v1.Approvals/Decide"
+    ApprovalsWatch "haltgate.admin.v1.Approvals/Watch"
     SessionsList "haltgate.admin.v1.Sessions/List"
     SessionsGet "haltgate.admin.v1.Sessions/Get"
     SessionsResetCircuit "haltgate.admin.v1.Sessions/ResetCircuit"
@@ -137,6 +148,12 @@ const RELEASE: Row = Row {
     cluster: &[Admin],
     ..NOBODY
 };
+/// Nobody else decides for a person who was asked.
+const APPROVE: Row = Row {
+    organization: &[Approver],
+    cluster: &[Approver],
+    ..NOBODY
+};
 const LOOK: Row = Row {
     organization: &[Operator, Approver, Auditor, Admin],
     cluster: &[Operator, Approver, Auditor, Admin],
@@ -170,12 +187,19 @@ const fn row(rpc: Rpc) -> Row {
         | Rpc::PostExec
         | Rpc::Heartbeat
         | Rpc::GetSessionState
-        | Rpc::EndSession => AGENTS,
+        | Rpc::EndSession
+        | Rpc::WaitApproval
+        | Rpc::WatchControl
+        | Rpc::Redeem
+        | Rpc::VerifyAuthorization => AGENTS,
         Rpc::HaltsEngage => OPERATE,
         Rpc::HaltsRelease => RELEASE,
         Rpc::HaltsList => LOOK,
-        Rpc::BudgetsSet | Rpc::BudgetsGrant | Rpc::GuardsPut => OPERATE,
-        Rpc::BudgetsGet | Rpc::BudgetsList | Rpc::GuardsGet | Rpc::GuardsList => LOOK,
+        Rpc::HaltsDrill => CLUSTER_OPERATE,
+        Rpc::BudgetsSet | Rpc::BudgetsGrant | Rpc::BudgetsCorrect | Rpc::GuardsPut => OPERATE,
+        Rpc::BudgetsGet | Rpc::BudgetsList | Rpc::GuardsGet | Rpc::GuardsList | Rpc::GuardsCheck => LOOK,
+        Rpc::ApprovalsList | Rpc::ApprovalsGet | Rpc::ApprovalsWatch => LOOK,
+        Rpc::ApprovalsDecide => APPROVE,
         Rpc::SessionsList | Rpc::SessionsGet => LOOK,
         Rpc::SessionsResetCircuit | Rpc::SessionsPause | Rpc::SessionsResume | Rpc::SessionsTerminate => {
             OPERATE
@@ -195,7 +219,7 @@ const fn row(rpc: Rpc) -> Row {
 pub fn of_scope(scope: &Scope) -> Target<'_> {
     match scope {
         Scope::Global => Target::Cluster,
-        Scope::Organization(organization) | Scope::Agent(organization, _) => {
+        Scope::Organization(organization) | Scope::Agent(organization, _) | Scope::Guard(organization, _) => {
             Target::Organization(organization)
         }
         Scope::Session(_) => Target::InState,
@@ -205,9 +229,9 @@ pub fn of_scope(scope: &Scope) -> Target<'_> {
 /// Whose an account is.
 pub fn of_account(account: &AccountId) -> Target<'_> {
     match account {
-        AccountId::Organization(organization) | AccountId::Agent(organization, _) => {
-            Target::Organization(organization)
-        }
+        AccountId::Organization(organization)
+        | AccountId::Agent(organization, _)
+        | AccountId::Guard(organization, _) => Target::Organization(organization),
         AccountId::Session(_) => Target::InState,
     }
 }
@@ -216,9 +240,9 @@ pub fn of_account(account: &AccountId) -> Target<'_> {
 pub fn of_guard_change(scope: &GuardScope) -> Target<'_> {
     match scope {
         GuardScope::Default => Target::Cluster,
-        GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => {
-            Target::Organization(organization)
-        }
+        GuardScope::Organization(organization)
+        | GuardScope::Agent(organization, _)
+        | GuardScope::Named(organization, _) => Target::Organization(organization),
     }
 }
 
@@ -226,9 +250,9 @@ pub fn of_guard_change(scope: &GuardScope) -> Target<'_> {
 pub fn of_guard(scope: &GuardScope) -> Target<'_> {
     match scope {
         GuardScope::Default => Target::InState,
-        GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => {
-            Target::Organization(organization)
-        }
+        GuardScope::Organization(organization)
+        | GuardScope::Agent(organization, _)
+        | GuardScope::Named(organization, _) => Target::Organization(organization),
     }
 }
 
@@ -255,7 +279,7 @@ mod tests {
 
     /// One row an RPC, one column a caller: `a` about anything, `o` inside its own organization only, `.` never.
     #[rustfmt::skip]
-    const TABLE: [(Rpc, &str); 35] = [
+    const TABLE: [(Rpc, &str); 46] = [
         //                            agent sidecar | org: approver operator auditor admin | cluster: the same | node
         (Rpc::Register,              "oo .... .... ."),
         (Rpc::PreExec,               "oo .... .... ."),
@@ -264,16 +288,27 @@ mod tests {
         (Rpc::Heartbeat,             "oo .... .... ."),
         (Rpc::GetSessionState,       "oo .... .... ."),
         (Rpc::EndSession,            "oo .... .... ."),
+        (Rpc::WaitApproval,          "oo .... .... ."),
+        (Rpc::WatchControl,          "oo .... .... ."),
+        (Rpc::Redeem,                "oo .... .... ."),
+        (Rpc::VerifyAuthorization,   "oo .... .... ."),
         (Rpc::HaltsEngage,           ".. .o.o .a.a ."),
         (Rpc::HaltsRelease,          ".. ...o ...a ."),
         (Rpc::HaltsList,             ".. oooo aaaa ."),
+        (Rpc::HaltsDrill,            ".. .... .a.a ."),
         (Rpc::BudgetsSet,            ".. .o.o .a.a ."),
         (Rpc::BudgetsGrant,          ".. .o.o .a.a ."),
         (Rpc::BudgetsGet,            ".. oooo aaaa ."),
         (Rpc::BudgetsList,           ".. oooo aaaa ."),
+        (Rpc::BudgetsCorrect,        ".. .o.o .a.a ."),
         (Rpc::GuardsPut,             ".. .o.o .a.a ."),
         (Rpc::GuardsGet,             ".. oooo aaaa ."),
         (Rpc::GuardsList,            ".. oooo aaaa ."),
+        (Rpc::GuardsCheck,           ".. oooo aaaa ."),
+        (Rpc::ApprovalsList,         ".. oooo aaaa ."),
+        (Rpc::ApprovalsGet,          ".. oooo aaaa ."),
+        (Rpc::ApprovalsDecide,       ".. o... a... ."),
+        (Rpc::ApprovalsWatch,        ".. oooo aaaa ."),
         (Rpc::SessionsList,          ".. oooo aaaa ."),
         (Rpc::SessionsGet,           ".. oooo aaaa ."),
         (Rpc::SessionsResetCircuit,  ".. .o.o .a.a ."),

@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use decision::{AgentId, HaltScope, NanoUsd, OrganizationId, SessionId};
+use decision::{AgentId, ApprovalId, GuardId, HaltScope, NanoUsd, OrganizationId, SessionId};
+use machine::approval::Approval;
 use machine::command::Principal;
 use machine::table::{Account, Fault, Halt, Key, Read as _, Row, Rows, Session};
-use machine::{AccountId, BudgetScope, Guard, GuardScope, Scope, effective_guard};
+use machine::{AccountId, BudgetScope, Guard, GuardScope, Leash, Scope, scope_of, stops_above};
 use wire::admin::{AccountsWanted, SessionsWanted};
+use wire::approval::ApprovalPlace;
 use wire::page::{Page, SessionPlace};
 use wire::session::SessionView;
 
@@ -38,19 +40,11 @@ pub fn session_view<R: Rows>(rows: &R, id: &SessionId, log_index: u64) -> Result
 }
 
 fn view_of<R: Rows>(rows: &R, id: SessionId, session: Session, log_index: u64) -> Result<SessionView, Fault> {
-    let Session {
-        organization, agent, ..
-    } = &session;
-    let mut guard_path = Vec::new();
-    for scope in guard_scopes(organization, agent) {
-        if rows.guard(&scope)?.is_some() {
-            guard_path.push(scope);
-        }
-    }
+    let leash = Leash::of(rows, &session)?;
     Ok(SessionView {
         account: rows.account(&AccountId::Session(id.clone()))?,
-        guard: effective_guard(rows, organization, agent)?,
-        guard_path,
+        guard: leash.effective().clone(),
+        guard_path: leash.guards().iter().map(|(scope, _)| scope.clone()).collect(),
         now: rows.cluster()?.map(|cluster| cluster.now).unwrap_or_default(),
         log_index,
         id,
@@ -58,19 +52,10 @@ fn view_of<R: Rows>(rows: &R, id: SessionId, session: Session, log_index: u64) -
     })
 }
 
-/// Scopes of the guards above an agent, outermost first.
-fn guard_scopes(organization: &OrganizationId, agent: &AgentId) -> [GuardScope; 3] {
-    [
-        GuardScope::Default,
-        GuardScope::Organization(organization.clone()),
-        GuardScope::Agent(organization.clone(), agent.clone()),
-    ]
-}
-
 /// What the account that a session's budget rule looks at has left; none where there is no limit.
 pub fn budget_left<R: Rows>(rows: &R, id: &SessionId, session: &Session) -> Result<Option<NanoUsd>, Fault> {
-    let guard = effective_guard(rows, &session.organization, &session.agent)?;
-    let account = match guard.budget_scope {
+    let leash = Leash::of(rows, session)?;
+    let account = match leash.effective().budget_scope {
         BudgetScope::Session => AccountId::Session(id.clone()),
         BudgetScope::Agent => AccountId::Agent(session.organization.clone(), session.agent.clone()),
         BudgetScope::Organization => AccountId::Organization(session.organization.clone()),
@@ -78,30 +63,21 @@ pub fn budget_left<R: Rows>(rows: &R, id: &SessionId, session: &Session) -> Resu
     Ok(rows.account(&account)?.as_ref().and_then(Account::available))
 }
 
-/// The outermost halt in force above a session (K1).
+/// What keeps a session's calls from running (K1): the outermost halt, else the outermost pause.
 pub fn halted<R: Rows>(
     rows: &R,
     id: &SessionId,
     session: &Session,
 ) -> Result<Option<(HaltScope, Halt)>, Fault> {
-    let scopes = [
-        (HaltScope::Global, Scope::Global),
-        (
-            HaltScope::Organization,
-            Scope::Organization(session.organization.clone()),
-        ),
-        (
-            HaltScope::Agent,
-            Scope::Agent(session.organization.clone(), session.agent.clone()),
-        ),
-        (HaltScope::Session, Scope::Session(id.clone())),
-    ];
-    for (level, scope) in scopes {
-        if let Some(halt) = rows.halt(&scope)?.filter(|halt| halt.engaged) {
-            return Ok(Some((level, halt)));
-        }
-    }
-    Ok(None)
+    let stops = stops_above(rows, session, Some(id))?;
+    let Some(kind) = stops.any_call().cloned() else {
+        return Ok(None);
+    };
+    let halt = match scope_of(&kind, session, Some(id)) {
+        Some(scope) => rows.halt(&scope)?,
+        None => None,
+    };
+    Ok(halt.map(|halt| (kind, halt)))
 }
 
 /// Lists the halts in force that reach into what a principal may see, outermost first.
@@ -111,7 +87,7 @@ pub fn halts<R: Rows>(
     page: Page<Scope>,
 ) -> Result<Listed<(Scope, Halt), Scope>, Fault> {
     let first = Key::Halt(page.after.clone().unwrap_or(Scope::Global));
-    let last = Key::Halt(Scope::Session(SessionId::above_all()));
+    let last = Key::Halt(Scope::Guard(OrganizationId::above_all(), GuardId::above_all()));
     let mut list = List::new(page.limit);
     scan(rows, first, &last, |key, row| {
         let (Key::Halt(scope), Row::Halt(halt)) = (key, row) else {
@@ -120,7 +96,9 @@ pub fn halts<R: Rows>(
         let seen = match &scope {
             // Everyone is under it.
             Scope::Global => true,
-            Scope::Organization(organization) | Scope::Agent(organization, _) => by.reaches(organization),
+            Scope::Organization(organization)
+            | Scope::Agent(organization, _)
+            | Scope::Guard(organization, _) => by.reaches(organization),
             Scope::Session(id) => reaches_session(rows, by, id)?,
         };
         let wanted = seen && halt.engaged && page.after.as_ref() != Some(&scope);
@@ -141,7 +119,10 @@ pub fn accounts<R: Rows>(
             .clone()
             .unwrap_or(AccountId::Organization(OrganizationId::below_all())),
     );
-    let last = Key::Account(AccountId::Session(SessionId::above_all()));
+    let last = Key::Account(AccountId::Guard(
+        OrganizationId::above_all(),
+        GuardId::above_all(),
+    ));
     let mut list = List::new(page.limit);
     scan(rows, first, &last, |key, row| {
         let (Key::Account(id), Row::Account(account)) = (key, row) else {
@@ -160,9 +141,9 @@ pub fn accounts<R: Rows>(
 /// Says whether a principal may see an account.
 pub fn reaches_account<R: Rows>(rows: &R, by: &Principal, id: &AccountId) -> Result<bool, Fault> {
     match id {
-        AccountId::Organization(organization) | AccountId::Agent(organization, _) => {
-            Ok(by.reaches(organization))
-        }
+        AccountId::Organization(organization)
+        | AccountId::Agent(organization, _)
+        | AccountId::Guard(organization, _) => Ok(by.reaches(organization)),
         AccountId::Session(id) => reaches_session(rows, by, id),
     }
 }
@@ -177,7 +158,9 @@ fn reaches_session<R: Rows>(rows: &R, by: &Principal, id: &SessionId) -> Result<
 
 fn is_below<R: Rows>(rows: &R, id: &AccountId, above: &AccountId) -> Result<bool, Fault> {
     let owner = match id {
-        AccountId::Organization(organization) => Some((organization.clone(), None)),
+        AccountId::Organization(organization) | AccountId::Guard(organization, _) => {
+            Some((organization.clone(), None))
+        }
         AccountId::Agent(organization, agent) => Some((organization.clone(), Some(agent.clone()))),
         AccountId::Session(id) => {
             session(rows, id)?.map(|session| (session.organization, Some(session.agent)))
@@ -188,7 +171,7 @@ fn is_below<R: Rows>(rows: &R, id: &AccountId, above: &AccountId) -> Result<bool
         (AccountId::Agent(organization, agent), Some((own, Some(own_agent)))) => {
             own == *organization && own_agent == *agent
         }
-        (AccountId::Session(_), _) => id == above,
+        (AccountId::Session(_) | AccountId::Guard(..), _) => id == above,
         (AccountId::Agent(..) | AccountId::Organization(_), _) => false,
     })
 }
@@ -200,7 +183,7 @@ pub fn open_holds<R: Rows>(rows: &R, id: &AccountId, account: &Account) -> Resul
     }
     let (first, last) = match id {
         AccountId::Session(id) => (Key::Hold(id.clone(), 0), Key::Hold(id.clone(), u64::MAX)),
-        AccountId::Organization(_) | AccountId::Agent(..) => (
+        AccountId::Organization(_) | AccountId::Agent(..) | AccountId::Guard(..) => (
             Key::Hold(SessionId::below_all(), 0),
             Key::Hold(SessionId::above_all(), 0),
         ),
@@ -231,9 +214,9 @@ pub fn guards<R: Rows>(
     page: Page<GuardScope>,
 ) -> Result<Listed<(GuardScope, Guard), GuardScope>, Fault> {
     let first = Key::Guard(page.after.clone().unwrap_or(GuardScope::Default));
-    let last = Key::Guard(GuardScope::Agent(
+    let last = Key::Guard(GuardScope::Named(
         OrganizationId::above_all(),
-        AgentId::above_all(),
+        GuardId::above_all(),
     ));
     let mut list = List::new(page.limit);
     scan(rows, first, &last, |key, row| {
@@ -242,12 +225,12 @@ pub fn guards<R: Rows>(
         };
         let seen = match &scope {
             GuardScope::Default => true,
-            GuardScope::Organization(organization) | GuardScope::Agent(organization, _) => {
-                by.reaches(organization)
-            }
+            GuardScope::Organization(organization)
+            | GuardScope::Agent(organization, _)
+            | GuardScope::Named(organization, _) => by.reaches(organization),
         };
         let wanted = seen && page.after.as_ref() != Some(&scope);
-        Ok(list.look(wanted.then(|| (scope.clone(), guard)), scope))
+        Ok(list.look(wanted.then(|| (scope.clone(), *guard)), scope))
     })?;
     Ok(list.listed())
 }
@@ -260,6 +243,7 @@ pub fn guard<R: Rows>(
 ) -> Result<Option<(GuardScope, Guard)>, Fault> {
     let outwards = match scope {
         GuardScope::Default => vec![GuardScope::Default],
+        GuardScope::Named(..) => vec![scope.clone()],
         GuardScope::Organization(_) => vec![scope.clone(), GuardScope::Default],
         GuardScope::Agent(organization, _) => {
             vec![
@@ -271,10 +255,41 @@ pub fn guard<R: Rows>(
     };
     for scope in outwards.into_iter().take(if effective { 3 } else { 1 }) {
         if let Some(guard) = rows.guard(&scope)? {
-            return Ok(Some((scope, guard)));
+            return Ok(Some((scope, *guard)));
         }
     }
     Ok(None)
+}
+
+/// Lists the approvals that a principal may see: those that are not over, or all that are kept.
+pub fn approvals<R: Rows>(
+    rows: &R,
+    by: &Principal,
+    all: bool,
+    page: Page<ApprovalPlace>,
+) -> Result<Listed<(ApprovalId, Approval), ApprovalPlace>, Fault> {
+    let (first_org, last_org) = match &by.organization {
+        Some(own) => (own.clone(), own.clone()),
+        None => (OrganizationId::below_all(), OrganizationId::above_all()),
+    };
+    let mut first = Key::ApprovalOf(first_org, ApprovalId::below_all());
+    let last = Key::ApprovalOf(last_org, ApprovalId::above_all());
+    if let Some((organization, id)) = page.after.clone() {
+        // A token from elsewhere does not widen what is seen.
+        first = first.max(Key::ApprovalOf(organization, id));
+    }
+    let mut list = List::new(page.limit);
+    scan(rows, first, &last, |key, _| {
+        let Key::ApprovalOf(organization, id) = key else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let place = (organization, id.clone());
+        let wanted = page.after.as_ref() != Some(&place);
+        let row = if wanted { rows.approval(&id)? } else { None };
+        let row = row.filter(|row| all || !row.status.is_over());
+        Ok(list.look(row.map(|row| (id, *row)), place))
+    })?;
+    Ok(list.listed())
 }
 
 /// Lists the sessions that a principal may see, in the order of their agents.
@@ -293,7 +308,7 @@ pub fn sessions<R: Rows>(
             (organization.clone(), AgentId::below_all()),
             (organization.clone(), AgentId::above_all()),
         ),
-        (Some(Scope::Global | Scope::Session(_)) | None, _) => (
+        (Some(Scope::Global | Scope::Session(_) | Scope::Guard(..)) | None, _) => (
             (OrganizationId::below_all(), AgentId::below_all()),
             (OrganizationId::above_all(), AgentId::above_all()),
         ),

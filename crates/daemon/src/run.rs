@@ -17,6 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::{InterceptorLayer, Routes};
 use tonic::transport::Server;
 use tonic::{Request, Status};
+use wire::proto::haltgate::admin::v1::approvals_server::ApprovalsServer;
 use wire::proto::haltgate::admin::v1::budgets_server::BudgetsServer;
 use wire::proto::haltgate::admin::v1::cluster_server::ClusterServer;
 use wire::proto::haltgate::admin::v1::guards_server::GuardsServer;
@@ -33,6 +34,7 @@ use crate::http::{Few, Probes, router};
 use crate::identity::Identity;
 use crate::layer::OuterLayer;
 use crate::metrics::{Metrics, Port};
+use crate::service::approvals::Approving;
 use crate::service::audit::Auditing;
 use crate::service::budgets::Budgeting;
 use crate::service::cluster::{ClusterKeeping, founding};
@@ -164,6 +166,7 @@ impl Running {
         };
         let node = Node::start(Setup {
             member: config.member(),
+            listed: config.members(),
             store,
             options: config.raft_options(),
             connector: Arc::new(TlsConnector(Arc::clone(&tls))),
@@ -174,7 +177,13 @@ impl Running {
         .await?;
         let (draining, drains) = watch::channel(false);
         let (closing, closes) = watch::channel(false);
-        let door = Arc::new(Door::new(node.clone(), config, metrics.clone(), drains));
+        let door = Arc::new(Door::new(
+            node.clone(),
+            config,
+            metrics.clone(),
+            drains,
+            signing_key::signer(&seed),
+        ));
         let mut running = Self {
             node,
             door,
@@ -188,7 +197,7 @@ impl Running {
             chores: JoinSet::new(),
         };
         running.serve_peers(peers, &tls, closes);
-        running.serve_clients(clients, &tls, seed)?;
+        running.serve_clients(clients, &tls)?;
         running.serve_http(http);
         running.begin_chores(tls);
         tracing::info!(
@@ -265,12 +274,7 @@ impl Running {
         });
     }
 
-    fn serve_clients(
-        &mut self,
-        listener: TcpListener,
-        tls: &Arc<Tls>,
-        seed: [u8; 32],
-    ) -> Result<(), RunError> {
+    fn serve_clients(&mut self, listener: TcpListener, tls: &Arc<Tls>) -> Result<(), RunError> {
         let door = &self.door;
         let limits = &door.config.limits;
         let (most, largest) = (limits.connections, limits.message_bytes);
@@ -299,10 +303,6 @@ impl Running {
             door: Arc::clone(door),
             readiness: self.readiness.clone(),
         };
-        let auditing = Auditing {
-            door: Arc::clone(door),
-            signer: Arc::new(signing_key::signer(&seed)),
-        };
         let routes = Routes::new(health)
             .add_service(reflection)
             .add_service(reflection_alpha)
@@ -315,8 +315,9 @@ impl Running {
             .add_service(
                 SessionsServer::new(SessionKeeping(Arc::clone(door))).max_decoding_message_size(largest),
             )
+            .add_service(ApprovalsServer::new(Approving(Arc::clone(door))).max_decoding_message_size(largest))
             .add_service(ClusterServer::new(cluster).max_decoding_message_size(largest))
-            .add_service(AuditServer::new(auditing).max_decoding_message_size(largest));
+            .add_service(AuditServer::new(Auditing(Arc::clone(door))).max_decoding_message_size(largest));
         let serve = |incoming: ReceiverStream<io::Result<Connection>>| {
             let server = Server::builder()
                 .http2_keepalive_interval(Some(KEEPALIVE))

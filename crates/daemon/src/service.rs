@@ -1,14 +1,17 @@
 //! The gRPC services. Each RPC is the same few steps: who asks and may they (`door`), what do they ask (`wire`),
 //! have it decided or read it (`cluster`), say so (`wire`).
 
+pub mod approvals;
 pub mod audit;
 pub mod budgets;
 pub mod cluster;
+mod control;
 pub mod guard;
 pub mod guards;
 pub mod halts;
 pub mod sessions;
 mod stream;
+mod tickets;
 
 use tonic::Status;
 use wire::{Code, Failure};

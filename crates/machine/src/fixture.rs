@@ -7,8 +7,8 @@ use crate::command::{Fixture, Limit};
 use crate::pre_exec::see_nonce;
 use crate::reply::{Refusal, Reply};
 use crate::scope::AccountId;
-use crate::session::{insert, opened, trip};
-use crate::table::{Account, Fault, Key, Read, Row, Rows};
+use crate::session::{insert, trip};
+use crate::table::{Account, Fault, Key, Read, Row, Rows, Session};
 
 pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Result<Reply, Fault> {
     if !turn.cluster.fixtures {
@@ -21,11 +21,11 @@ pub(crate) fn load<R: Rows>(turn: &mut Turn<'_, '_, R>, fixture: &Fixture) -> Re
         if turn.rows.session(&load.session)?.is_some() {
             continue;
         }
-        let mut session = opened(
-            turn,
+        let mut session = Session::opened(
             load.organization.clone(),
             load.agent.clone(),
             std::collections::BTreeMap::new(),
+            turn.now(),
         );
         if load.tripped {
             trip(

@@ -1,10 +1,8 @@
 //! Sessions: opened, resumed, paused, stale, ended.
 
-use std::collections::BTreeMap;
-
 use audit::Kind;
 use decision::limits::RateWindow;
-use decision::{AgentId, NanoUsd, OrganizationId, Outcomes, Reason, SessionId, Timestamp};
+use decision::{NanoUsd, Outcomes, Reason, SessionId, Timestamp};
 
 use crate::apply::Turn;
 use crate::approval;
@@ -71,7 +69,8 @@ pub(crate) fn register<R: Rows>(turn: &mut Turn<'_, '_, R>, register: &Register)
             (id.clone(), guard, sequence)
         }
         None => {
-            let mut session = opened(turn, organization.clone(), agent.clone(), metadata.clone());
+            let mut session =
+                Session::opened(organization.clone(), agent.clone(), metadata.clone(), turn.now());
             session.guard.clone_from(named);
             if let Err(refusal) = may_open(turn, by, &session)? {
                 return Ok(Reply::Refused(refusal));
@@ -226,42 +225,6 @@ pub(crate) fn heard_from(session: &mut Session, now: Timestamp) {
             session.last_activity = session.last_activity.max(now);
         }
         SessionStatus::Stale | SessionStatus::Terminated => {}
-    }
-}
-
-/// A session with nothing done in it.
-pub(crate) fn opened<R: Rows>(
-    turn: &Turn<'_, '_, R>,
-    organization: OrganizationId,
-    agent: AgentId,
-    metadata: BTreeMap<String, String>,
-) -> Session {
-    Session {
-        organization,
-        agent,
-        status: SessionStatus::Active,
-        opened_at: turn.now(),
-        last_activity: turn.now(),
-        metadata,
-        total_calls: 0,
-        total_calls_base: 0,
-        first_call_at: None,
-        last_call: None,
-        windows: BTreeMap::new(),
-        trip: None,
-        highest_call: 0,
-        waiting: Vec::new(),
-        ended_at: None,
-        paused_by_operator: false,
-        guard: None,
-        recent: Vec::new(),
-        recent_numbers: Vec::new(),
-        tickets_void_to: 0,
-        rate: RateWindow::default(),
-        outcomes: Outcomes::default(),
-        denials: 0,
-        tokens: 0,
-        cost: NanoUsd::ZERO,
     }
 }
 

@@ -218,6 +218,44 @@ pub struct Session {
     pub tickets_void_to: u64,
 }
 
+impl Session {
+    /// A session with nothing done in it.
+    pub fn opened(
+        organization: OrganizationId,
+        agent: AgentId,
+        metadata: BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            organization,
+            agent,
+            status: SessionStatus::Active,
+            opened_at: now,
+            last_activity: now,
+            metadata,
+            total_calls: 0,
+            total_calls_base: 0,
+            first_call_at: None,
+            last_call: None,
+            windows: BTreeMap::new(),
+            trip: None,
+            highest_call: 0,
+            waiting: Vec::new(),
+            ended_at: None,
+            paused_by_operator: false,
+            guard: None,
+            recent: Vec::new(),
+            recent_numbers: Vec::new(),
+            tickets_void_to: 0,
+            rate: RateWindow::default(),
+            outcomes: Outcomes::default(),
+            denials: 0,
+            tokens: 0,
+            cost: NanoUsd::ZERO,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum SessionStatus {
     #[n(0)]

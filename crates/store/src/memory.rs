@@ -73,6 +73,16 @@ impl MemoryDisk {
         };
     }
 
+    /// What is on the disk now, as a backup copies it.
+    fn copy(&self) -> Self {
+        let live = Arc::clone(&self.0.lock().live);
+        Self(Arc::new(Guarded::new(Platter {
+            durable: Spaces::clone(&live),
+            live,
+            ..Platter::default()
+        })))
+    }
+
     /// Lets the next sync fail, and with it everything until a crash.
     pub fn fail_next_sync(&self) {
         self.fail_sync_after(0);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   gRPC ──► proto::shackle::v1 ──► guard ──► machine::Command        machine::Reply ──► guard ──► gRPC
-//!        ──► proto::haltgate::admin::v1 ──► admin ──► …               rows ──► session, admin ──►
+//!        ──► proto::haltgate::admin::v1 ──► admin, approval ──► …     rows ──► session, admin, approval ──►
 //!        ──► proto::haltgate::audit::v1 ◄─► audit ◄─► audit::Entry, Seal, PublicKey
 //!
 //!   Invalid, Refusal ──► error::Failure ◄─► tonic::Status with `haltgate-error-bin`
@@ -13,6 +13,7 @@
 //! were read.
 
 pub mod admin;
+pub mod approval;
 pub mod audit;
 pub mod check;
 pub mod error;
@@ -24,6 +25,7 @@ pub mod page;
 mod payload;
 pub mod proto;
 pub mod session;
+pub mod ticket;
 pub mod version;
 
 pub use error::{Code, Failure, Leader};

@@ -4,7 +4,7 @@ use audit::{Entry, Kind, Seal, Signer, link, seal};
 use decision::{DenyReason, NanoUsd, OrganizationId, Timestamp, Verdict};
 use machine::Scope;
 use machine::command::{Act, Limit, Principal};
-use machine::table::{Account, Halt, HaltChange, SessionStatus};
+use machine::table::{Account, Halt, HaltChange, HaltMode, SessionStatus};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::proto::haltgate::audit::v1 as chain;
 use wire::proto::shackle::v1 as shackle;
@@ -27,6 +27,8 @@ fn engage() -> proto::HaltsEngageRequest {
         mode: proto::HaltMode::Halt.into(),
         reason: "runaway".to_owned(),
         ticket: String::new(),
+        ttl_seconds: 0,
+        two_person: false,
     }
 }
 
@@ -246,6 +248,7 @@ fn a_halt_keeps_the_epoch_of_its_first_engagement() {
         by: "b".to_owned(),
         at: Timestamp::from_nanos(at),
         epoch,
+        ticket: String::new(),
     };
     let halt = Halt {
         engaged: true,
@@ -260,6 +263,10 @@ fn a_halt_keeps_the_epoch_of_its_first_engagement() {
             change(true, 30, 5),
             change(true, 40, 6),
         ],
+        mode: HaltMode::Halt,
+        until: None,
+        two_person: false,
+        release_asked: None,
     };
     let message = admin::halt(
         &Scope::Organization(OrganizationId::parse("acme").unwrap()),

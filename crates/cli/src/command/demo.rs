@@ -192,6 +192,8 @@ impl Show {
             mode: admin::HaltMode::Halt.into(),
             reason: "runaway spend".to_owned(),
             ticket: "INC-7".to_owned(),
+            ttl_seconds: 0,
+            two_person: false,
         };
         let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
         let engaged = self.operator.call(request, engage).await?;

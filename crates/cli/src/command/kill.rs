@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
 use wire::proto::haltgate::admin::v1::halts_client::HaltsClient;
 
-use crate::args::{Kill, Output};
+use crate::args::{Kill, KillMode, Output};
 use crate::failed::Failed;
 use crate::print;
 use crate::remote::Remote;
@@ -17,22 +17,44 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
             scope,
             reason,
             ticket,
+            mode,
+            ttl,
+            two_person,
         } => {
             let request = admin::HaltsEngageRequest {
                 request_id: request_id(),
                 scope: scope.clone(),
-                mode: admin::HaltMode::Halt.into(),
+                mode: match mode {
+                    KillMode::Halt => admin::HaltMode::Halt,
+                    KillMode::Pause => admin::HaltMode::Pause,
+                    KillMode::Drain => admin::HaltMode::Drain,
+                }
+                .into(),
                 reason,
                 ticket,
+                ttl_seconds: ttl.map_or(0, |ttl| u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX)),
+                two_person,
             };
             let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
             let answer = Remote::open(&remote)?.call(request, engage).await?;
+            let done = match mode {
+                KillMode::Halt => ("stopped", "no node allows it any more"),
+                KillMode::Pause => ("paused", "every call is a question"),
+                KillMode::Drain => ("drained", "no node opens a session there any more"),
+            };
+            let (everywhere, so_far) = done;
             report(
                 output,
-                &scope,
-                true,
-                answer.log_index,
-                answer.halt_epoch,
+                &Done {
+                    scope: &scope,
+                    engaged: true,
+                    words: [
+                        format!("{everywhere} on every node"),
+                        format!("engaged: {so_far}, but not every node has confirmed"),
+                    ],
+                    log_index: answer.log_index,
+                    epoch: answer.halt_epoch,
+                },
                 &answer.nodes,
             );
         }
@@ -50,12 +72,24 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
             };
             let release = |channel, request| async move { HaltsClient::new(channel).release(request).await };
             let answer = Remote::open(&remote)?.call(request, release).await?;
+            let words = if answer.needs_second {
+                let waits = "still engaged: another person has to release it, too";
+                [waits.to_owned(), waits.to_owned()]
+            } else {
+                [
+                    "released on every node".to_owned(),
+                    "released, but not every node has confirmed".to_owned(),
+                ]
+            };
             report(
                 output,
-                &scope,
-                false,
-                answer.log_index,
-                answer.halt_epoch,
+                &Done {
+                    scope: &scope,
+                    engaged: answer.needs_second,
+                    words,
+                    log_index: answer.log_index,
+                    epoch: answer.halt_epoch,
+                },
                 &answer.nodes,
             );
         }
@@ -63,6 +97,7 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
             let remote = Remote::open(&remote)?;
             let mut rows = Vec::new();
             let mut page_token = String::new();
+            // Every page tells anew what the nodes have applied: a halt is on a node that has reached its epoch.
             loop {
                 let request = admin::HaltsListRequest {
                     page_size: 500,
@@ -70,7 +105,7 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
                 };
                 let list = |channel, request| async move { HaltsClient::new(channel).list(request).await };
                 let answer = remote.call(request, list).await?;
-                rows.extend(answer.halts.iter().map(halt));
+                rows.extend(answer.halts.iter().map(|row| halt(row, &answer.nodes)));
                 page_token = answer.next_page_token;
                 if page_token.is_empty() {
                     break;
@@ -79,30 +114,47 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
             print::list(
                 output,
                 &rows,
-                &["scope", "mode", "reason", "ticket", "engaged_by", "epoch"],
+                &[
+                    "scope",
+                    "mode",
+                    "state",
+                    "reason",
+                    "ticket",
+                    "engaged_by",
+                    "epoch",
+                    "nodes",
+                ],
             );
         }
     }
     Ok(())
 }
 
-/// Says which nodes refuse already; "stopped" only where every node has confirmed.
-fn report(
-    output: Output,
-    scope: &str,
+/// What was ordered, and how that is said where every node has confirmed and where not.
+struct Done<'a> {
+    scope: &'a str,
     engaged: bool,
+    words: [String; 2],
     log_index: u64,
     epoch: u64,
-    nodes: &[admin::NodeHaltEpoch],
-) {
-    let confirmed = |node: &admin::NodeHaltEpoch| node.reachable && node.applied_epoch >= epoch;
+}
+
+fn has(node: &admin::NodeHaltEpoch, epoch: u64) -> bool {
+    node.reachable && node.applied_epoch >= epoch
+}
+
+/// Says which nodes have it already; "stopped" only where every node has confirmed.
+fn report(output: Output, done: &Done<'_>, nodes: &[admin::NodeHaltEpoch]) {
+    let Done {
+        scope,
+        engaged,
+        words: [everywhere, so_far],
+        log_index,
+        epoch,
+    } = done;
+    let confirmed = |node: &admin::NodeHaltEpoch| has(node, *epoch);
     let all = nodes.iter().all(confirmed);
-    let words = match (engaged, all) {
-        (true, true) => "stopped on every node",
-        (true, false) => "engaged: no node allows it any more, but not every node has confirmed",
-        (false, true) => "released on every node",
-        (false, false) => "released, but not every node has confirmed",
-    };
+    let words = if all { everywhere } else { so_far };
     match output {
         Output::Json => crate::print::outln!(
             "{}",
@@ -129,14 +181,44 @@ fn report(
     }
 }
 
-fn halt(halt: &admin::Halt) -> Value {
+/// One engaged scope and how far it has come: `stopped` only once every node that answers has applied it, and with
+/// the names of those that did not.
+fn halt(halt: &admin::Halt, nodes: &[admin::NodeHaltEpoch]) -> Value {
+    let told: Vec<String> = nodes
+        .iter()
+        .map(|node| match (node.reachable, has(node, halt.epoch)) {
+            (true, true) => format!("{}: {}", node.node_id, node.applied_epoch),
+            (true, false) => format!("{}: {} (behind)", node.node_id, node.applied_epoch),
+            (false, _) => format!("{}: does not answer", node.node_id),
+        })
+        .collect();
+    let missing: Vec<u64> = nodes
+        .iter()
+        .filter(|node| !has(node, halt.epoch))
+        .map(|node| node.node_id)
+        .collect();
+    let behind = nodes.iter().any(|node| node.reachable && !has(node, halt.epoch));
+    let state = match (halt.mode(), behind, missing.as_slice()) {
+        (_, true, _) => "engaged, not confirmed by every node",
+        (admin::HaltMode::Halt | admin::HaltMode::Unspecified, false, []) => "stopped",
+        (admin::HaltMode::Halt | admin::HaltMode::Unspecified, false, _) => {
+            "stopped on every node that answers"
+        }
+        (admin::HaltMode::Pause, false, _) => "paused",
+        (admin::HaltMode::Drain, false, _) => "drained",
+    };
     json!({
+        "state": state, "not_confirmed_by": missing, "nodes": told.join(", "),
+        "node_epochs": nodes.iter().map(|node| json!({
+            "node": node.node_id, "applied_epoch": node.applied_epoch, "reachable": node.reachable,
+        })).collect::<Vec<_>>(),
+        "until_ns": halt.until_ns, "two_person": halt.two_person, "release_asked_by": halt.release_asked_by,
         "scope": halt.scope, "mode": halt.mode().as_str_name().trim_start_matches("HALT_MODE_").to_lowercase(),
         "reason": halt.reason, "ticket": halt.ticket, "engaged_by": halt.engaged_by,
         "engaged_at_ns": halt.engaged_at_ns, "epoch": halt.epoch,
         "history": halt.history.iter().map(|event| json!({
             "engaged": event.engaged, "reason": event.reason, "by": event.by, "at_ns": event.at_ns,
-            "epoch": event.epoch,
+            "epoch": event.epoch, "ticket": event.ticket,
         })).collect::<Vec<_>>(),
     })
 }

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use decision::{AgentId, NanoUsd, OrganizationId, SessionId, Timestamp};
 use machine::command::{Limit, Principal};
-use machine::table::{Account, Halt, Hold, Key, Row, Session, SessionStatus};
-use machine::{AccountId, Guard, GuardScope, Scope, Unsettled};
+use machine::table::{Account, Halt, HaltMode, Hold, Key, Row, Session, SessionStatus};
+use machine::{AccountId, GuardScope, Scope, Unsettled};
 use wire::admin::{AccountsWanted, SessionsWanted};
 use wire::page::Page;
 
@@ -36,24 +36,12 @@ fn page<T>(limit: usize, after: Option<T>) -> Page<T> {
 }
 
 fn session(organization: &str, agent_id: &str) -> Session {
-    Session {
-        organization: org(organization),
-        agent: agent(agent_id),
-        status: SessionStatus::Active,
-        opened_at: Timestamp::ZERO,
-        last_activity: Timestamp::ZERO,
-        metadata: BTreeMap::new(),
-        total_calls: 0,
-        total_calls_base: 0,
-        first_call_at: None,
-        last_call: None,
-        windows: BTreeMap::new(),
-        trip: None,
-        highest_call: 0,
-        waiting: Vec::new(),
-        ended_at: None,
-        paused_by_operator: false,
-    }
+    Session::opened(
+        org(organization),
+        agent(agent_id),
+        BTreeMap::new(),
+        Timestamp::ZERO,
+    )
 }
 
 fn halt(engaged: bool) -> Row {
@@ -65,20 +53,24 @@ fn halt(engaged: bool) -> Row {
         at: Timestamp::ZERO,
         epoch: 1,
         history: Vec::new(),
+        mode: HaltMode::Halt,
+        until: None,
+        two_person: false,
+        release_asked: None,
     })
 }
 
 /// Two organizations: acme with two agents and three sessions, globex with one of each.
 fn table() -> Table {
     let mut rows = Table::new();
-    rows.insert(Key::Guard(GuardScope::Default), Row::Guard(Guard::default()));
+    rows.insert(Key::Guard(GuardScope::Default), Row::Guard(Box::default()));
     rows.insert(
         Key::Guard(GuardScope::Organization(org("acme"))),
-        Row::Guard(Guard::default()),
+        Row::Guard(Box::default()),
     );
     rows.insert(
         Key::Guard(GuardScope::Organization(org("globex"))),
-        Row::Guard(Guard::default()),
+        Row::Guard(Box::default()),
     );
     for (name, organization, agent_id) in [
         ("s1", "acme", "bot-1"),

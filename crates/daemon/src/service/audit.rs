@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use audit::{Checkpoint, Entry, KeyRing, Seal, Signer, canonical};
+use audit::{Checkpoint, Entry, KeyRing, Seal, canonical};
 use decision::OrganizationId;
 use machine::table::{Chain, Read as _};
 use tokio::sync::mpsc;
@@ -32,11 +32,7 @@ const SEAL: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
-pub struct Auditing {
-    pub door: Arc<Door>,
-    /// This node's key, for checkpoints.
-    pub signer: Arc<Signer>,
-}
+pub struct Auditing(pub Arc<Door>);
 
 #[tonic::async_trait]
 impl Audit for Auditing {
@@ -46,16 +42,16 @@ impl Audit for Auditing {
         &self,
         request: Request<proto::AuditStreamRequest>,
     ) -> Result<Response<Self::StreamStream>, Status> {
-        let ask = self.door.admit(&request, Rpc::AuditStream)?;
-        let range = wire::audit::range(request.get_ref()).map_err(|error| self.door.status(error.into()))?;
+        let ask = self.0.admit(&request, Rpc::AuditStream)?;
+        let range = wire::audit::range(request.get_ref()).map_err(|error| self.0.status(error.into()))?;
         // Where a quorum answers, the stream holds all that was ever acknowledged; otherwise what is here.
-        let head = match self.door.read(&ask, |view| view.chain()).await {
+        let head = match self.0.read(&ask, |view| view.chain()).await {
             Ok(chain) => chain.map_or(0, |chain| chain.head.sequence),
-            Err(_unavailable) => self.door.node.progress().head_sequence,
+            Err(_unavailable) => self.0.node.progress().head_sequence,
         };
         let (sender, receiver) = mpsc::channel(WAITING);
         let reading = Reading {
-            door: Arc::clone(&self.door),
+            door: Arc::clone(&self.0),
             only: ask.identity.organization().cloned(),
             next: range.from,
             end: match range {
@@ -74,18 +70,16 @@ impl Audit for Auditing {
         &self,
         request: Request<proto::AuditGetEntryRequest>,
     ) -> Result<Response<proto::AuditGetEntryResponse>, Status> {
-        let ask = self.door.admit(&request, Rpc::AuditGetEntry)?;
+        let ask = self.0.admit(&request, Rpc::AuditGetEntry)?;
         let found = self.find(&ask, request.get_ref().sequence).await;
-        found
-            .map(Response::new)
-            .map_err(|failure| self.door.status(failure))
+        found.map(Response::new).map_err(|failure| self.0.status(failure))
     }
 
     async fn get_checkpoint(
         &self,
         request: Request<proto::AuditGetCheckpointRequest>,
     ) -> Result<Response<proto::AuditGetCheckpointResponse>, Status> {
-        let ask = self.door.admit(&request, Rpc::AuditGetCheckpoint)?;
+        let ask = self.0.admit(&request, Rpc::AuditGetCheckpoint)?;
         let checkpoint = self.checkpoint(&ask).await;
         checkpoint
             .map(|checkpoint| {
@@ -93,19 +87,19 @@ impl Audit for Auditing {
                     checkpoint: Some(checkpoint),
                 })
             })
-            .map_err(|failure| self.door.status(failure))
+            .map_err(|failure| self.0.status(failure))
     }
 
     async fn list_keys(
         &self,
         request: Request<proto::AuditListKeysRequest>,
     ) -> Result<Response<proto::AuditListKeysResponse>, Status> {
-        let ask = self.door.admit(&request, Rpc::AuditListKeys)?;
+        let ask = self.0.admit(&request, Rpc::AuditListKeys)?;
         let read = self
-            .door
+            .0
             .read(&ask, |view| Ok((view.keys()?, view.cluster()?)))
             .await;
-        let (keys, cluster) = read.map_err(|failure| self.door.status(failure))?;
+        let (keys, cluster) = read.map_err(|failure| self.0.status(failure))?;
         Ok(Response::new(proto::AuditListKeysResponse {
             keys: keys
                 .unwrap_or_default()
@@ -119,7 +113,7 @@ impl Audit for Auditing {
 
 impl Auditing {
     async fn find(&self, ask: &Ask, sequence: u64) -> Result<proto::AuditGetEntryResponse, Failure> {
-        let read = self.door.read(ask, |view| {
+        let read = self.0.read(ask, |view| {
             let read = || Ok((view.entry(sequence)?, view.seals_from(sequence, 1)?));
             Ok(read())
         });
@@ -130,7 +124,7 @@ impl Auditing {
             .ok_or_else(|| Failure::new(Code::NotFound, format!("there is no audit entry {sequence}")))?;
         if !is_theirs(&entry, ask.identity.organization()) {
             let why = format!("audit entry {sequence} is not of this identity's organization");
-            return Err(self.door.refuse(ask, "organization", why));
+            return Err(self.0.refuse(ask, "organization", why));
         }
         let seal = seals.first().filter(|seal| seal.signature(sequence).is_some());
         Ok(proto::AuditGetEntryResponse {
@@ -142,14 +136,12 @@ impl Auditing {
 
     /// States how long the chain is and what is in it, signed with this node's key.
     async fn checkpoint(&self, ask: &Ask) -> Result<proto::Checkpoint, Failure> {
-        let (chain, keys): (Option<Chain>, Option<KeyRing>) = self
-            .door
-            .read(ask, |view| Ok((view.chain()?, view.keys()?)))
-            .await?;
+        let (chain, keys): (Option<Chain>, Option<KeyRing>) =
+            self.0.read(ask, |view| Ok((view.chain()?, view.keys()?))).await?;
         let chain = chain.ok_or(machine::Refusal::NotInitialized)?;
         let size = chain.head.sequence;
         let known = keys.unwrap_or_default();
-        known.signing(self.signer.key_id(), size).map_err(|error| {
+        known.signing(self.0.signer.key_id(), size).map_err(|error| {
             Failure::new(
                 Code::DaemonUnavailable,
                 format!("this node cannot sign for the chain yet: {error}"),
@@ -159,7 +151,7 @@ impl Auditing {
         let mut checkpoint =
             Checkpoint::new(&chain.head.chain_id, size, chain.frontier.root(), chain.head.hash)
                 .map_err(internal)?;
-        checkpoint.sign(&self.signer);
+        checkpoint.sign(&self.0.signer);
         let key_ids = checkpoint.verify(&known).map_err(internal)?;
         Ok(wire::audit::checkpoint_message(&checkpoint, key_ids))
     }

@@ -121,7 +121,7 @@ impl Budgets for Budgeting {
                         // Counted where it is one look-up; an organization's are counted by Get.
                         let open_holds = match id {
                             AccountId::Session(_) => rows::open_holds(view, &id, &account)?,
-                            AccountId::Organization(_) | AccountId::Agent(..) => 0,
+                            AccountId::Organization(_) | AccountId::Agent(..) | AccountId::Guard(..) => 0,
                         };
                         accounts.push(admin::account(&id, &account, open_holds));
                     }
@@ -139,6 +139,13 @@ impl Budgets for Budgeting {
             .await
             .map(Response::new)
             .map_err(|failure: Failure| self.0.status(failure))
+    }
+
+    async fn correct(
+        &self,
+        _request: Request<proto::BudgetsCorrectRequest>,
+    ) -> Result<Response<proto::BudgetsCorrectResponse>, Status> {
+        Err(Status::unimplemented("correct"))
     }
 }
 

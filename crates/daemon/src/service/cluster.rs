@@ -324,7 +324,7 @@ impl ClusterKeeping {
             peer_addr: known.member.peer.clone(),
             http_addr: known.member.http.clone(),
             voter: known.voter,
-            matched_index: 0,
+            matched_index: known.matched,
             reachable: answers(known.raft_id),
         };
         let mut members: Vec<_> = status.members.iter().map(shown).collect();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cluster::{Entropy as _, SystemEntropy, Urgency};
 use decision::{Reason, Verdict};
-use machine::command::PreExec;
+use machine::command::{AttachShown, PreExec};
 use machine::reply::VerdictReply;
 use machine::table::{Read as _, Working};
 use machine::{Batch, Command, Position, Reply};
@@ -21,7 +21,7 @@ use crate::door::{Ask, Door};
 use crate::roles::Rpc;
 use crate::rows;
 use crate::service::stream::{self, Questions};
-use crate::service::{Streamed, unexpected};
+use crate::service::{Streamed, control, tickets, unexpected};
 
 /// Answers agents and sidecars.
 #[derive(Debug, Clone)]
@@ -100,6 +100,54 @@ impl ShackleDaemon for Guarding {
         let ended = self.end(&ask, request.into_inner()).await;
         ended.map(Response::new).map_err(|failure| self.0.status(failure))
     }
+
+    type WaitApprovalStream = Streamed<proto::WaitApprovalResponse>;
+
+    async fn wait_approval(
+        &self,
+        request: Request<proto::WaitApprovalRequest>,
+    ) -> Result<Response<Self::WaitApprovalStream>, Status> {
+        let ask = self.0.admit(&request, Rpc::WaitApproval)?;
+        let stream = control::wait_approval(&self.0, &ask, request.get_ref()).await;
+        stream
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
+    }
+
+    type WatchControlStream = Streamed<proto::WatchControlResponse>;
+
+    async fn watch_control(
+        &self,
+        request: Request<proto::WatchControlRequest>,
+    ) -> Result<Response<Self::WatchControlStream>, Status> {
+        let ask = self.0.admit(&request, Rpc::WatchControl)?;
+        let stream = control::watch_control(&self.0, &ask, request.get_ref()).await;
+        stream
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
+    }
+
+    async fn redeem(
+        &self,
+        request: Request<proto::RedeemRequest>,
+    ) -> Result<Response<proto::RedeemResponse>, Status> {
+        let ask = self.0.admit(&request, Rpc::Redeem)?;
+        let redeemed = tickets::redeem(&self.0, &ask, request.get_ref()).await;
+        redeemed
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
+    }
+
+    async fn verify_authorization(
+        &self,
+        request: Request<proto::VerifyAuthorizationRequest>,
+    ) -> Result<Response<proto::VerifyAuthorizationResponse>, Status> {
+        let ask = self.0.admit(&request, Rpc::VerifyAuthorization)?;
+        let verified = tickets::verify(&self.0, &ask, request.get_ref()).await;
+        verified
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
+    }
 }
 
 impl Guarding {
@@ -152,10 +200,40 @@ impl Guarding {
             self.evaluate(ask, call).await?
         } else {
             let answer = self.decide(ask, call.clone()).await?;
-            self.look_again(ask, call, answer).await?
+            let answer = self.look_again(ask, call, answer).await?;
+            self.show(ask, &answer, message.params_json).await;
+            answer
         };
         self.count(&answer);
-        Ok(wire::guard::pre_exec_response(&answer))
+        let mut response = wire::guard::pre_exec_response(&answer);
+        if let Some(allowed) = &answer.authorization {
+            let cluster = door.local(|view| view.cluster())?;
+            let chain_id = cluster.map(|cluster| cluster.chain_id).unwrap_or_default();
+            response.authorization = wire::ticket::authorization(allowed, &chain_id, &door.signer);
+        }
+        Ok(response)
+    }
+
+    /// Puts the parameters of a call that now waits before its approvers. Where that fails they see its digest.
+    async fn show(&self, ask: &Ask, answer: &VerdictReply, params: Vec<u8>) {
+        let Some(approval) = answer.approval_id.clone() else {
+            return;
+        };
+        if answer.verdict != Verdict::Hitl || answer.replayed || params.is_empty() {
+            return;
+        }
+        let shown = AttachShown {
+            by: ask.principal(),
+            approval,
+            params,
+        };
+        if let Err(failure) = self
+            .0
+            .propose(ask, Command::AttachShown(shown), Urgency::Call)
+            .await
+        {
+            tracing::warn!(%failure, "an approver will not see the parameters of a held call");
+        }
     }
 
     async fn decide(&self, ask: &Ask, call: PreExec) -> Result<VerdictReply, Failure> {

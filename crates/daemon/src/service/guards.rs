@@ -114,4 +114,11 @@ impl Guards for GuardKeeping {
             .map(Response::new)
             .map_err(|failure: Failure| self.0.status(failure))
     }
+
+    async fn check(
+        &self,
+        _request: Request<proto::GuardsCheckRequest>,
+    ) -> Result<Response<proto::GuardsCheckResponse>, Status> {
+        Err(Status::unimplemented("check"))
+    }
 }

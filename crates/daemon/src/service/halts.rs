@@ -77,6 +77,7 @@ impl Halts for Halting {
                 log_index: reply.place.log_index,
                 halt_epoch: epoch,
                 nodes: nodes.iter().map(told).collect(),
+                needs_second: reply.needs_second,
             })
         };
         answer
@@ -104,7 +105,12 @@ impl Halts for Halting {
                     ))
                 })
                 .await?;
+            let nodes = self.0.node.halt_epochs(ASK_NODE.min(ask.within())).await;
             Ok(proto::HaltsListResponse {
+                nodes: voters_first(nodes, &self.0.node.status())
+                    .iter()
+                    .map(told)
+                    .collect(),
                 halts: listed
                     .items
                     .iter()
@@ -120,9 +126,17 @@ impl Halts for Halting {
             .map(Response::new)
             .map_err(|failure: Failure| self.0.status(failure))
     }
+
+    async fn drill(
+        &self,
+        _request: Request<proto::HaltsDrillRequest>,
+    ) -> Result<Response<proto::HaltsDrillResponse>, Status> {
+        Err(Status::unimplemented("drill"))
+    }
 }
 
 impl Halting {
+    // DRILL
     async fn order(&self, ask: &Ask, command: Command) -> Result<HaltReply, Failure> {
         match self.0.propose(ask, command, Urgency::Urgent).await? {
             Reply::Halt(reply) => Ok(reply),

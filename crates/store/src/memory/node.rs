@@ -50,6 +50,18 @@ impl MemoryNode {
         disks.new_state = None;
     }
 
+    /// Another node's worth of disks with what is on these now: what a backup of the data directory is.
+    pub fn copy(&self) -> Self {
+        let disks = self.0.lock();
+        Self(Arc::new(Guarded::new(Disks {
+            identity: disks.identity.clone(),
+            log: disks.log.copy(),
+            state: disks.state.copy(),
+            new_state: None,
+            snapshot: disks.snapshot.clone(),
+        })))
+    }
+
     pub fn log(&self) -> MemoryDisk {
         self.0.lock().log.clone()
     }

@@ -1,0 +1,182 @@
+//! `haltgate approvals`: what people are asked, and what they decide.
+
+use client::request_id;
+use serde_json::{Value, json};
+use wire::proto::haltgate::admin::v1 as admin;
+use wire::proto::haltgate::admin::v1::approvals_client::ApprovalsClient;
+use wire::proto::shackle::v1::Successor;
+
+use crate::args::{Approvals, DecideApproval, Output};
+use crate::export::{hex, unhex};
+use crate::failed::Failed;
+use crate::print;
+use crate::remote::Remote;
+
+pub async fn run(command: Approvals, output: Output) -> Result<(), Failed> {
+    use admin::Ruling;
+    match command {
+        Approvals::List { remote, all } => list(&Remote::open(&remote)?, all, output).await,
+        Approvals::Show { remote, approval } => {
+            let shown = show(&Remote::open(&remote)?, approval).await?;
+            print::object(output, &approval_json(&shown));
+            Ok(())
+        }
+        Approvals::Approve { decide } => rule(decide, Ruling::Approve, None, output).await,
+        Approvals::Reject { decide } => rule(decide, Ruling::Reject, None, output).await,
+        Approvals::Defer { decide } => rule(decide, Ruling::Defer, None, output).await,
+        Approvals::Escalate { decide } => rule(decide, Ruling::Escalate, None, output).await,
+        Approvals::Modify { decide, params } => {
+            let successor = Successor {
+                params_json: params.into_bytes(),
+                ..Successor::default()
+            };
+            rule(decide, Ruling::Modify, Some(successor), output).await
+        }
+        Approvals::Watch { remote } => watch(&Remote::open(&remote)?, output).await,
+    }
+}
+
+async fn list(remote: &Remote, all: bool, output: Output) -> Result<(), Failed> {
+    let mut rows = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request = admin::ApprovalsListRequest {
+            all,
+            page_size: 500,
+            page_token,
+        };
+        let list = |channel, request| async move { ApprovalsClient::new(channel).list(request).await };
+        let answer = remote.call(request, list).await?;
+        rows.extend(answer.approvals.iter().map(approval_json));
+        page_token = answer.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let columns = [
+        "approval",
+        "status",
+        "organization",
+        "agent",
+        "tool",
+        "estimate_usd",
+        "reason",
+        "expires_at",
+    ];
+    print::list(output, &rows, &columns);
+    Ok(())
+}
+
+async fn show(remote: &Remote, approval_id: String) -> Result<admin::Approval, Failed> {
+    let request = admin::ApprovalsGetRequest { approval_id };
+    let get = |channel, request| async move { ApprovalsClient::new(channel).get(request).await };
+    let answer = remote.call(request, get).await?;
+    let shown = answer
+        .approval
+        .ok_or_else(|| Failed::refused("the node answered nothing".to_owned()))?;
+    // What is echoed has to be of what was seen here, not of what the node says that it showed.
+    if shown.status() == wire::proto::shackle::v1::ApprovalStatus::Pending {
+        let seen = wire::approval::info_digest(&shown).map_err(|error| Failed::refused(error.to_string()))?;
+        if seen.as_bytes() != shown.info_digest.as_slice() {
+            return Err(Failed::refused(
+                "info_digest is not of what the node showed: do not decide on it".to_owned(),
+            ));
+        }
+    }
+    Ok(shown)
+}
+
+async fn rule(
+    decide: DecideApproval,
+    ruling: admin::Ruling,
+    successor: Option<Successor>,
+    output: Output,
+) -> Result<(), Failed> {
+    let remote = Remote::open(&decide.remote)?;
+    let info_digest = match decide.info_digest {
+        Some(hex) => unhex(&hex, "info_digest")
+            .map_err(|_| Failed::usage(format!("{hex:?} is not a digest in hex")))?,
+        None => show(&remote, decide.approval.clone()).await?.info_digest,
+    };
+    let request = admin::ApprovalsDecideRequest {
+        request_id: request_id(),
+        approval_id: decide.approval,
+        ruling: ruling.into(),
+        info_digest,
+        note: decide.note,
+        successor,
+    };
+    let ask = |channel, request| async move { ApprovalsClient::new(channel).decide(request).await };
+    let answer = remote.call(request, ask).await?;
+    let successor = answer.successor.as_ref();
+    print::object(
+        output,
+        &json!({
+            "approval": answer.approval_id,
+            "status": word(answer.status().as_str_name()),
+            "log_index": answer.log_index,
+            "successor": successor.map(|successor| json!({
+                "call_number": successor.call_number, "nonce": successor.nonce,
+            })),
+        }),
+    );
+    Ok(())
+}
+
+async fn watch(remote: &Remote, output: Output) -> Result<(), Failed> {
+    let open = |channel, request| async move { ApprovalsClient::new(channel).watch(request).await };
+    let mut stream = remote.call(admin::ApprovalsWatchRequest {}, open).await?;
+    loop {
+        let next = stream.message().await.map_err(Failed::from)?;
+        let Some(next) = next else { return Ok(()) };
+        let Some(approval) = next.approval else { continue };
+        let row = approval_json(&approval);
+        match output {
+            Output::Json => print::outln!("{row}"),
+            Output::Table => print::outln!(
+                "{} {} {} {} {} {}",
+                approval.approval_id,
+                word(approval.status().as_str_name()),
+                approval.organization_id,
+                approval.agent_id,
+                approval.tool_name,
+                approval.reason
+            ),
+        }
+    }
+}
+
+fn approval_json(approval: &admin::Approval) -> Value {
+    let params = String::from_utf8_lossy(&approval.params_json).into_owned();
+    let usd = decision::NanoUsd::new(approval.estimate_nanos).to_string();
+    json!({
+        "approval": approval.approval_id,
+        "status": word(approval.status().as_str_name()),
+        "organization": approval.organization_id,
+        "agent": approval.agent_id,
+        "session": approval.session_id,
+        "requested_by": approval.requested_by,
+        "call_number": approval.call_number,
+        "tool": approval.tool_name,
+        "params": params,
+        "params_hash": hex(&approval.params_hash),
+        "nonce": approval.nonce,
+        "estimate_usd": usd,
+        "reason": approval.reason,
+        "opened_at": approval.opened_at_ns,
+        "expires_at": approval.expires_at_ns,
+        "info_digest": hex(&approval.info_digest),
+        "decided_by": approval.decided_by,
+        "decided_at": approval.decided_at_ns,
+        "note": approval.note,
+        "successor": approval.successor.as_ref().map(|successor| json!({
+            "call_number": successor.call_number, "nonce": successor.nonce,
+            "params": String::from_utf8_lossy(&successor.params_json),
+        })),
+    })
+}
+
+/// `APPROVAL_STATUS_PENDING` is `pending`.
+fn word(name: &str) -> String {
+    name.trim_start_matches("APPROVAL_STATUS_").to_lowercase()
+}
