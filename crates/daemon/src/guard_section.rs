@@ -21,10 +21,7 @@ impl GuardSection {
     /// Reads the guard, by the same rules as one that comes over the wire.
     pub fn to_guard(&self) -> Result<Guard, Invalid> {
         if self.0.version != 0 {
-            return Err(Invalid::new(
-                "version",
-                "is counted by the cluster: leave it out",
-            ));
+            return Err(Invalid::new("version", "is counted by the cluster: leave it out"));
         }
         if !self.0.parent_guard_id.is_empty() {
             return Err(Invalid::new(

@@ -35,7 +35,10 @@ pub fn check(message: proto::GuardsCheckRequest) -> Result<(Subject, shackle::Pr
     let subject = match message.subject {
         Some(Said::SessionId(session)) => {
             if guard.is_some() {
-                return Err(Invalid::new("guard_id", "is for an agent: a session has its guard"));
+                return Err(Invalid::new(
+                    "guard_id",
+                    "is for an agent: a session has its guard",
+                ));
             }
             Subject::Session(id("session_id", SessionId::parse(&session))?)
         }
@@ -94,7 +97,11 @@ pub fn checked(checked: &Checked) -> proto::GuardsCheckResponse {
         reason: answer.reason.word().into_owned(),
         all_reasons: reasons.map(|reason| reason.word().into_owned()).collect(),
         hold_nanos: hold.nanos(),
-        guards: leash.guards().iter().map(|(scope, _)| scope.to_string()).collect(),
+        guards: leash
+            .guards()
+            .iter()
+            .map(|(scope, _)| scope.to_string())
+            .collect(),
         effective: Some(guard_config(leash.effective())),
         log_index: *log_index,
     }

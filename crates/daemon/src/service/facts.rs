@@ -112,6 +112,11 @@ pub fn under(leash: &Leash, tool: &ToolName, looked_at: &LookedAt<'_>) -> Option
     })
 }
 
+/// A nonce that no call has had.
+pub fn drawn() -> u64 {
+    SystemEntropy.number().max(1)
+}
+
 /// Carries a command out over the rows as they are. Whoever drops `working` keeps nothing of it.
 pub fn suppose<R: Rows>(
     working: &mut Working<'_, R>,
@@ -129,6 +134,3 @@ pub fn suppose<R: Rows>(
     let applied = machine::apply(working, Position { term: 0, index }, &batch)?;
     Ok(applied.replies.into_iter().next())
 }
-
-#[cfg(test)]
-mod tests;
