@@ -219,6 +219,7 @@ async fn agent(mut asker: Asker) -> SimResult {
         account: AccountId::Organization(organization.clone()),
         limit: Limit::Amount(NanoUsd::new(3_000_000_000)),
         request: request("fund")?,
+        justification: String::new(),
     });
     while !matches!(asker.ask(&fund, RUN).await, Some(Reply::Account(..)) | None) {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -230,6 +231,7 @@ async fn agent(mut asker: Asker) -> SimResult {
         resume: None,
         request: Some(request("register")?),
         metadata: BTreeMap::new(),
+        guard: None,
     });
     let Some(Reply::Registered(registered)) = asker.ask(&register, RUN).await else {
         return Err("no session".into());
@@ -249,6 +251,9 @@ async fn agent(mut asker: Asker) -> SimResult {
             nonce: number,
             request: Some(request(&format!("call-{number}"))?),
             parent_guard: None,
+            approval: None,
+            numbers: Vec::new(),
+            rules: None,
         });
         asker.ask(&call, RUN).await;
         tokio::time::sleep(SILENCE).await;

@@ -194,12 +194,16 @@ async fn operator(mut asker: Asker) -> SimResult {
                 reason: "drill".to_owned(),
                 ticket: String::new(),
                 request,
+                mode: machine::table::HaltMode::Halt,
+                ttl: None,
+                two_person: false,
             }),
             _ => Command::Release(Release {
                 by: principal(),
                 scope: scope.clone(),
                 justification: "drill over".to_owned(),
                 request,
+                ticket: String::new(),
             }),
         };
         asker.ask(&command, RUN).await;
