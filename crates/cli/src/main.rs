@@ -15,6 +15,7 @@ mod command {
     pub mod kill;
     pub mod local_cluster;
     pub mod pki;
+    pub mod policy;
     pub mod server;
     pub mod session;
 }
@@ -56,6 +57,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Session(command) => command::session::run(command, output).await,
         Command::Budget(command) => command::budget::run(command, output).await,
         Command::Guard(command) => command::guard::run(command, output).await,
+        Command::Policy(command) => command::policy::run(command, output).await,
         Command::Kill(command) => command::kill::run(command, output).await,
         Command::Approvals(command) => command::approvals::run(command, output).await,
         Command::Audit(command) => command::audit::run(command, output).await,

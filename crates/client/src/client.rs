@@ -35,6 +35,8 @@ pub struct Registration {
     pub agent: String,
     /// A session to take up again.
     pub resume: Option<String>,
+    /// The named guard to run under.
+    pub guard: Option<String>,
     pub metadata: HashMap<String, String>,
 }
 
@@ -96,7 +98,7 @@ impl Client {
             runtime: "rust".to_owned(),
             protocol_version: "1.0.0".to_owned(),
             request_id: request_id(),
-            guard_id: String::new(),
+            guard_id: registration.guard.clone().unwrap_or_default(),
         };
         let register =
             |channel, request| async move { ShackleDaemonClient::new(channel).register(request).await };
