@@ -67,6 +67,8 @@ pub enum Command {
     /// The kill switch.
     #[command(subcommand)]
     Kill(Kill),
+    /// Stops one node of this machine, with no leader, network or certificate; kept until it is lifted.
+    Panic(Panic),
     /// Questions to people about held calls.
     #[command(subcommand)]
     Approvals(Approvals),
@@ -449,6 +451,19 @@ pub enum Approvals {
         #[command(flatten)]
         remote: Remote,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct Panic {
+    /// The configuration of the node.
+    #[arg(long, env = "HALTGATE_CONFIG")]
+    pub config: PathBuf,
+    /// Lets the node go on.
+    #[arg(long)]
+    pub lift: bool,
+    /// Only says how it stands.
+    #[arg(long, conflicts_with = "lift")]
+    pub show: bool,
 }
 
 #[derive(Debug, Args)]

@@ -14,6 +14,7 @@ mod command {
     pub mod guard;
     pub mod kill;
     pub mod local_cluster;
+    pub mod panic;
     pub mod pki;
     pub mod policy;
     pub mod server;
@@ -59,6 +60,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Guard(command) => command::guard::run(command, output).await,
         Command::Policy(command) => command::policy::run(command, output).await,
         Command::Kill(command) => command::kill::run(command, output).await,
+        Command::Panic(args) => command::panic::run(&args, output),
         Command::Approvals(command) => command::approvals::run(command, output).await,
         Command::Audit(command) => command::audit::run(command, output).await,
         Command::Conformance(Conformance::Run { file }) => command::conformance::run(&file),

@@ -7,6 +7,7 @@
 //!   chores: due work · seals · snapshots · heartbeats · this node's key
 //!   clocks: what the voters' show ──► log_time: how far the leader may move it
 //!   member: found · rejoin · learner → voter → removed · leader transfer
+//!   probe: one question to every node, for drills
 //!   peer_service ◄── the other nodes (connect: whatever bytes the connector brings)
 //! ```
 //!
@@ -24,6 +25,7 @@ mod member;
 mod network;
 mod node;
 mod peer;
+mod probe;
 mod propose;
 mod read;
 mod status;
@@ -34,5 +36,6 @@ pub use error::{MemberError, StartError, Unavailable};
 pub use member::{Founding, Rejoined};
 pub use node::{Node, Options, Setup};
 pub use peer::{PeerDoor, PeerIdentity};
+pub use probe::{NodeProbe, PROBE_ORGANIZATION};
 pub use propose::Urgency;
 pub use status::{MemberStatus, NodeHaltEpoch, Role, Status};

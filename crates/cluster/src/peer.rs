@@ -17,6 +17,7 @@ use wire::proto::haltgate::peer::v1::peer_server::Peer;
 use crate::error::Unavailable;
 use crate::network::{decode, encode};
 use crate::node::Node;
+use crate::probe::is_probe;
 use crate::propose::{Lost, Urgency};
 use crate::status::MemberStatus;
 
@@ -365,6 +366,30 @@ impl Peer for PeerDoor {
         };
         Ok(Response::new(peer::ForwardResponse {
             outcome: Some(outcome),
+        }))
+    }
+
+    async fn probe(
+        &self,
+        request: Request<peer::ProbeRequest>,
+    ) -> Result<Response<peer::ProbeResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit_member(identity.as_ref(), message.sender.as_ref())?;
+        let command: Command = minicbor::decode(&message.command).map_err(malformed)?;
+        if !is_probe(&command) {
+            return Err(Status::permission_denied(
+                "a probe is a call of the organization of drills",
+            ));
+        }
+        let within = Duration::from_millis(u64::from(message.deadline_ms));
+        let (outcome, halt_epoch) = self.node.probe_here(command, within).await;
+        Ok(Response::new(peer::ProbeResponse {
+            outcome: Some(match outcome {
+                Ok(reply) => peer::probe_response::Outcome::Reply(machine::table::bytes(&reply).into()),
+                Err(error) => peer::probe_response::Outcome::Error(error),
+            }),
+            halt_epoch,
         }))
     }
 

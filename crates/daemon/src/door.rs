@@ -17,6 +17,7 @@ use wire::{Code, Failure, Leader};
 
 use crate::accept::Caller;
 use crate::config::Config;
+use crate::emergency::Emergency;
 use crate::identity::Identity;
 use crate::limit::Limit;
 use crate::metrics::Metrics;
@@ -44,6 +45,8 @@ pub struct Door {
     pub registers: Limit<std::net::IpAddr>,
     /// This node's key: for tickets and checkpoints.
     pub signer: Signer,
+    /// Stops this node, whatever the cluster says.
+    pub emergency: Arc<Emergency>,
     suspects: Mutex<HashMap<String, Instant>>,
     /// A call was sent back for its rules: from now on they are looked at before it is proposed.
     rules_used: AtomicBool,
@@ -90,10 +93,11 @@ impl Door {
             node,
             calls: Limit::new(config.limits.calls_per_second_per_session),
             registers: Limit::new(config.limits.registers_per_second_per_address),
-            config,
             metrics,
             draining,
             signer,
+            emergency: Arc::new(Emergency::open(&config.node.data_dir)),
+            config,
             suspects: Mutex::default(),
             rules_used: AtomicBool::new(false),
         }

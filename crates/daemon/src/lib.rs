@@ -17,6 +17,8 @@ mod accept;
 mod call_threads;
 pub mod config;
 mod door;
+mod drill;
+pub mod emergency;
 mod environment;
 mod fixture;
 mod follow;

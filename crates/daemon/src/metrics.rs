@@ -63,6 +63,7 @@ macro_rules! families {
 families! {
     build_info: IntGaugeVec "haltgate_build_info" "Always 1; the label has the software version." ["version"];
     ready: IntGauge "haltgate_ready" "1 when this node can decide.";
+    emergency_stop: IntGauge "haltgate_emergency_stop" "1 while the emergency stop of this node is engaged.";
 
     connections: IntGaugeVec "haltgate_connections" "Open connections." ["port"];
     handshake_failures_total: IntCounterVec "haltgate_handshake_failures_total"

@@ -362,6 +362,8 @@ impl Running {
         let door = Arc::clone(&self.door);
         let metrics = door.metrics.clone();
         self.chores.spawn(async move { tls.keep_current(&metrics).await });
+        let emergency = Arc::clone(&door.emergency);
+        self.chores.spawn(emergency.listen());
         let counting = Arc::clone(&door);
         self.chores
             .spawn(async move { observe::keep_counting(&counting).await });

@@ -18,7 +18,7 @@ use tonic::Status;
 use wire::{Code, Failure};
 
 /// An answer that does not belong to its question: a bug, and nothing was allowed.
-fn unexpected(what: &str) -> Failure {
+pub(crate) fn unexpected(what: &str) -> Failure {
     Failure::new(
         Code::Internal,
         format!("the cluster answered {what} with something else"),

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use machine::table::Read as _;
 use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::door::Door;
+use crate::drill;
 use crate::fixture;
 
 /// How far behind the commit index a node may be and count as caught up: less than a second of full load.
@@ -53,6 +53,9 @@ impl Readiness {
                 tracing::info!(ready, obstacles = obstacles.join("; "), "readiness changed");
             }
             door.metrics.ready.set(i64::from(ready));
+            door.metrics
+                .emergency_stop
+                .set(i64::from(door.emergency.is_engaged()));
             self.set(obstacles);
             let serving = if ready {
                 ServingStatus::Serving
@@ -81,6 +84,9 @@ async fn obstacles(door: &Door) -> Vec<String> {
     if *door.draining.borrow() {
         found.push("stopping".to_owned());
     }
+    if door.emergency.is_engaged() {
+        found.push("the emergency stop of this node is engaged: `haltgate panic --lift`".to_owned());
+    }
     if status.cluster_id.is_none() {
         found.push("not a member of a cluster: run `haltgate init`, or `haltgate join`".to_owned());
         return found;
@@ -96,12 +102,12 @@ async fn obstacles(door: &Door) -> Vec<String> {
     match door
         .node
         .read(PROBE, |view| {
-            Ok::<_, machine::table::Fault>((view.cluster()?, fixture::is_loaded(view)?))
+            Ok::<_, machine::table::Fault>((drill::holds(view)?, fixture::is_loaded(view)?))
         })
         .await
     {
-        Ok(Ok((None, _))) => found.push("the cluster is being formed".to_owned()),
-        Ok(Ok((Some(_), loaded))) => {
+        Ok(Ok((Err(why), _))) => found.push(why),
+        Ok(Ok((Ok(()), loaded))) => {
             if door.config.bench_fixture && !loaded {
                 found.push("the benchmark's sessions are being loaded".to_owned());
             }

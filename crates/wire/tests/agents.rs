@@ -458,6 +458,8 @@ fn answer(verdict: Verdict, reason: Reason) -> VerdictReply {
         repeats: 2,
         approval_id: None,
         blocked_by: None,
+        warnings: Vec::new(),
+        authorization: None,
         replayed: false,
         place: Place {
             log_index: 8,

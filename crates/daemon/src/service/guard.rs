@@ -157,6 +157,7 @@ impl Guarding {
         message: proto::RegisterRequest,
     ) -> Result<proto::RegisterResponse, Failure> {
         let door = &self.0;
+        door.emergency.check()?;
         door.registers
             .take(ask.caller.address, Instant::now())
             .map_err(|wait| self.too_often("registers", wait))?;
@@ -185,6 +186,7 @@ impl Guarding {
         message: proto::PreExecRequest,
     ) -> Result<proto::PreExecResponse, Failure> {
         let door = &self.0;
+        door.emergency.check()?;
         let most = door.config.limits.pre_exec_bytes;
         if message.encoded_len() > most {
             let what = format!("a question may have {most} bytes: send the digest of larger parameters");
@@ -250,6 +252,9 @@ impl Guarding {
         looked_at: &LookedAt<'_>,
         answer: VerdictReply,
     ) -> Result<VerdictReply, Failure> {
+        if answer.verdict == Verdict::Allow {
+            self.0.emergency.check()?;
+        }
         if answer.verdict != Verdict::Allow || !self.is_overtaken(&answer)? {
             return Ok(answer);
         }

@@ -13,6 +13,7 @@ use wire::proto::haltgate::admin::v1::halts_server::Halts;
 use wire::{Failure, admin};
 
 use crate::door::{Ask, Door, node_id};
+use crate::drill;
 use crate::roles::{self, Rpc};
 use crate::rows;
 use crate::service::unexpected;
@@ -129,14 +130,17 @@ impl Halts for Halting {
 
     async fn drill(
         &self,
-        _request: Request<proto::HaltsDrillRequest>,
+        request: Request<proto::HaltsDrillRequest>,
     ) -> Result<Response<proto::HaltsDrillResponse>, Status> {
-        Err(Status::unimplemented("drill"))
+        let ask = self.0.admit(&request, Rpc::HaltsDrill)?;
+        let drilled = drill::drill(&self.0, &ask).await;
+        drilled
+            .map(Response::new)
+            .map_err(|failure| self.0.status(failure))
     }
 }
 
 impl Halting {
-    // DRILL
     async fn order(&self, ask: &Ask, command: Command) -> Result<HaltReply, Failure> {
         match self.0.propose(ask, command, Urgency::Urgent).await? {
             Reply::Halt(reply) => Ok(reply),

@@ -19,12 +19,16 @@ pub(crate) async fn redeem(
     ask: &Ask,
     message: &proto::RedeemRequest,
 ) -> Result<proto::RedeemResponse, Failure> {
+    door.emergency.check()?;
     let ticket = read(door, ask, &message.authorization).await?;
     let redeem = wire::ticket::redeem(message, &ticket, ask.principal())?;
     let reply = match door.propose(ask, Command::Redeem(redeem), Urgency::Call).await? {
         Reply::Redeemed(reply) => reply,
         _ => return Err(unexpected("a ticket")),
     };
+    if reply.refused.is_none() {
+        door.emergency.check()?;
+    }
     // The last look before the word leaves: what this node has applied since must not be overtaken.
     if reply.refused.is_none() && door.node.progress().halt_epoch > reply.place.halt_epoch {
         let stands = door.local(|view| {
