@@ -1,5 +1,7 @@
 //! Rules on three processes: what one node puts, another decides by, though it may not have it yet.
 
+use std::time::Duration;
+
 use chaos::cluster::Cluster;
 use client::{Registration, nonce};
 use wire::proto::haltgate::admin::v1 as admin;
@@ -7,6 +9,8 @@ use wire::proto::haltgate::admin::v1::guards_client::GuardsClient;
 use wire::proto::shackle::v1 as sp;
 
 const ROUNDS: u64 = 60;
+/// This machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_is_decided_by_rules_that_were_replaced_before_it_was_asked() {
@@ -19,7 +23,9 @@ async fn no_call_is_decided_by_rules_that_were_replaced_before_it_was_asked() {
     };
     let first = cluster.client_of(0, "agent");
     let session = first.register(&registration).await.expect("a session").session_id;
-    let agents: Vec<_> = (0..3).map(|node| cluster.client_of(node, "agent")).collect();
+    let agents: Vec<_> = (0..3)
+        .map(|node| cluster.client_of(node, "agent").within(PATIENCE))
+        .collect();
     let operators: Vec<_> = (0..3).map(|node| cluster.pool_of(node, "admin")).collect();
 
     for round in 1..=ROUNDS {
@@ -31,8 +37,9 @@ async fn no_call_is_decided_by_rules_that_were_replaced_before_it_was_asked() {
             config: Some(denying(round)),
             justification: "test".to_owned(),
         };
-        GuardsClient::new(operators[putting].channel())
-            .put(put)
+        let put_there = |channel, request| async move { GuardsClient::new(channel).put(request).await };
+        operators[putting]
+            .call(&put, PATIENCE, put_there)
             .await
             .expect("a put");
         for (offset, asked) in [(1, round * 2 - 1), (2, round * 2)] {
