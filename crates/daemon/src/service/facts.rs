@@ -134,3 +134,83 @@ pub fn suppose<R: Rows>(
     let applied = machine::apply(working, Position { term: 0, index }, &batch)?;
     Ok(applied.replies.into_iter().next())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use decision::json::Value;
+    use decision::policy::{Denied, Effect, Matched, Rule};
+    use decision::{AgentId, GuardId, OrganizationId, RuleId, Timestamp, ToolName};
+    use machine::table::{Key, Row, Session};
+    use machine::{Guard, GuardScope, Leash};
+    use wire::guard::LookedAt;
+
+    use super::under;
+
+    fn denying(rule: &str) -> Guard {
+        Guard {
+            rules: vec![Rule {
+                id: RuleId::parse(rule).unwrap(),
+                tools: Vec::new(),
+                tags: Vec::new(),
+                when: Vec::new(),
+                effect: Effect::Deny { trips: false },
+            }],
+            ..Guard::default()
+        }
+    }
+
+    /// The leash of a session that named the guard `leaf`.
+    fn leash(default: Guard, leaf: Guard) -> Leash {
+        let acme = OrganizationId::parse("acme").unwrap();
+        let named = GuardId::parse("leaf").unwrap();
+        let rows = BTreeMap::from([
+            (Key::Guard(GuardScope::Default), Row::Guard(Box::new(default))),
+            (
+                Key::Guard(GuardScope::Named(acme.clone(), named.clone())),
+                Row::Guard(Box::new(leaf)),
+            ),
+        ]);
+        let bot = AgentId::parse("bot-1").unwrap();
+        let mut session = Session::opened(acme, bot, BTreeMap::new(), Timestamp::ZERO);
+        session.guard = Some(named);
+        Leash::of(&rows, &session).unwrap()
+    }
+
+    #[test]
+    fn each_guard_is_judged_at_its_own_place_and_none_where_none_has_rules() {
+        let tool = ToolName::parse("tool").unwrap();
+        let tags = HashMap::new();
+        let looked_at = LookedAt {
+            tags: &tags,
+            params: Some(Value::Object(Vec::new())),
+        };
+        let plain = leash(Guard::default(), Guard::default());
+        assert_eq!(under(&plain, &tool, &looked_at), None);
+
+        let denied = |rule: &str| Matched {
+            denied: Some(Denied {
+                rule: RuleId::parse(rule).unwrap(),
+                trips: false,
+            }),
+            ..Matched::default()
+        };
+        let rows = [
+            (
+                leash(denying("a"), Guard::default()),
+                [denied("a"), Matched::default()],
+            ),
+            (
+                leash(Guard::default(), denying("b")),
+                [Matched::default(), denied("b")],
+            ),
+            (leash(denying("a"), denying("b")), [denied("a"), denied("b")]),
+        ];
+        for (leash, matched) in rows {
+            let facts = under(&leash, &tool, &looked_at).unwrap();
+            assert_eq!(facts.policy_digest, leash.digest());
+            assert_eq!(facts.matched, matched);
+        }
+    }
+}
