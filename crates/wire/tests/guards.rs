@@ -1,5 +1,7 @@
 //! A guard on the wire, in a file, and in the machine: the same three times.
 
+#![expect(clippy::unwrap_used, reason = "a test that breaks says where")]
+
 use decision::behaviour::{Cycle, ErrorRate, Storm};
 use decision::decide::RuleSet;
 use decision::facts::Mode;

@@ -1,5 +1,7 @@
 //! Guards in full over a node's real port: rules, lists of tools, trees, and what `Guards.Check` says beforehand.
 
+#![expect(clippy::unwrap_used, reason = "a test that breaks says where")]
+
 use std::collections::HashMap;
 
 use tonic::transport::Channel;
