@@ -2,13 +2,9 @@
 
 use std::collections::HashMap;
 
-use decision::{
-    AgentId, Digest, DurationNs, HaltScope, HitlRule, NanoUsd, OrganizationId, PerBillion, Reason, SessionId,
-    Timestamp, Verdict,
-};
+use decision::{AgentId, Digest, HaltScope, NanoUsd, OrganizationId, Reason, SessionId, Timestamp, Verdict};
 use machine::command::{AgentPattern, Params, Principal};
 use machine::reply::{Place, VerdictReply};
-use machine::{BudgetScope, Guard, TripPolicy, Unsettled, Window};
 use wire::proto::shackle::v1 as proto;
 use wire::{Code, guard, guard_config};
 
@@ -332,7 +328,8 @@ fn a_report_says_a_cost_or_that_it_is_unknown() {
     // (usd, nanos, cost_known, tokens) → actual
     let rows = [
         (0.0, None, None, 0, None),
-        (0.0, None, None, 5, Some(0)),
+        // The state machine prices the tokens.
+        (0.0, None, None, 5, None),
         (0.5, None, None, 0, Some(500_000_000)),
         (0.0, Some(0), None, 0, Some(0)),
         (0.0, Some(9), None, 5, Some(9)),
@@ -355,6 +352,7 @@ fn a_report_says_a_cost_or_that_it_is_unknown() {
             expected.map(NanoUsd::new),
             "{usd} {nanos:?} {cost_known:?} {tokens_in}"
         );
+        assert_eq!(read.model.is_some(), cost_known.is_none());
     }
 }
 
@@ -422,7 +420,7 @@ fn a_malformed_registration_is_invalid_and_says_where() {
         ("metadata", |register| register.metadata = many(33)),
         ("metadata", |register| register.metadata = one(65, 1)),
         ("metadata", |register| register.metadata = one(1, 257)),
-        ("guard_id", |register| register.guard_id = "loose".to_owned()),
+        ("guard_id", |register| register.guard_id = "a/b".to_owned()),
         ("protocol_version", |register| {
             register.protocol_version = "one".to_owned()
         }),
