@@ -43,7 +43,7 @@ pub fn engage(message: &proto::HaltsEngageRequest, by: Principal) -> Result<Enga
             .text(&scope.to_string())
             .text(&message.reason)
             .text(&message.ticket)
-            .number(u64::from(message.mode.unsigned_abs()))
+            .number(u64::from(i32::from(halt_mode(mode)).unsigned_abs()))
             .number(u64::from(message.ttl_seconds))
             .flag(message.two_person)
     })?;
