@@ -203,9 +203,18 @@ impl Cluster {
 
     /// Runs the binary and expects it to succeed; gives its JSON.
     pub fn json(&self, who: &str, args: &[&str]) -> Value {
+        self.json_at(who, &self.endpoints().join(","), args)
+    }
+
+    /// The same, asking one node only.
+    pub fn json_of(&self, node: usize, who: &str, args: &[&str]) -> Value {
+        self.json_at(who, &self.endpoint(node), args)
+    }
+
+    fn json_at(&self, who: &str, endpoints: &str, args: &[&str]) -> Value {
         let mut with_output = args.to_vec();
         with_output.extend(["--output", "json"]);
-        let output = self.cli(who, &with_output);
+        let output = self.cli_at(who, endpoints, &with_output);
         assert!(
             output.status.success(),
             "{args:?}: {}",

@@ -6,6 +6,7 @@
 //!      ├─► cli(who, …)      the binary itself, as an operator
 //!      ├─► client(who)      the Rust client, as an agent
 //!      └─► chain(node)      what one node's audit log says
+//!   people ─ guards put, sessions opened
 //!   Load ─ agents that call until told to stop; every answer is kept, to be found in the chains
 //! ```
 //!
@@ -14,4 +15,5 @@
 pub mod checks;
 pub mod cluster;
 pub mod load;
+pub mod people;
 pub mod record;

@@ -39,7 +39,8 @@ impl Agent {
             session_id: self.session.clone(),
             call_number: self.calls,
             tool_name: "transfer".to_owned(),
-            params_json: params.as_bytes().to_vec(),
+            // Numbered, as work is: the same again and again would be a retry storm.
+            params_json: format!("{{\"call\":{},\"with\":{params}}}", self.calls).into_bytes(),
             estimated_cost_nanos: Some(1_000),
             nonce: nonce(),
             request_id: request_id(),

@@ -1,4 +1,4 @@
-//! Tickets as they are handed out: signed by the node that answered, read and checked by anyone (docs/SPEC.md 17).
+//! Tickets as they are handed out: signed by the node that answered, read and checked by anyone (docs/SPEC.md 21).
 //!
 //! A good signature proves where a ticket comes from. Whether it may still be used only the cluster knows.
 

@@ -500,6 +500,11 @@ pub enum Kill {
         #[arg(long)]
         two_person: bool,
     },
+    /// Runs the real path on a probe session, and shows how long each node took to deny.
+    Drill {
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Lifts it, by an admin.
     Release {
         #[command(flatten)]

@@ -33,10 +33,10 @@ pub struct Client {
 pub struct Registration {
     pub organization: String,
     pub agent: String,
+    /// A named guard to run under, which has to list this agent.
+    pub guard: Option<String>,
     /// A session to take up again.
     pub resume: Option<String>,
-    /// The named guard to run under.
-    pub guard: Option<String>,
     pub metadata: HashMap<String, String>,
 }
 
@@ -72,6 +72,18 @@ impl Client {
             patience: time,
             ..self
         }
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub(crate) fn deadline_of_calls(&self) -> Duration {
+        self.deadline
     }
 
     /// Opens a session whose calls are guarded.

@@ -3,7 +3,8 @@
 //! ```text
 //!   Guarded::run(call, tool) ─► Client::pre_exec ─► Pool ─► any node ─► … ─► verdict
 //!        │ ALLOW                                     └ same request id again, at another node, until the deadline
-//!        ├─► the tool runs
+//!        │ HITL, where the call waits for people: wait_approval, then the same question again
+//!        ├─► the tool runs, until watch_control says stop
 //!        └─► Client::post_exec (what it cost, how it ended)
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! here can approve, release or reset.
 
 mod client;
+mod control;
 mod credentials;
 mod guarded;
 mod id;
@@ -21,3 +23,4 @@ pub use credentials::{Credentials, OpenError};
 pub use guarded::{Call, Done, Guarded, Refused, UNAVAILABLE};
 pub use id::{nonce, request_id};
 pub use pool::{Pool, error_detail};
+pub use wire::ticket::{Ticket, origin as ticket_origin};

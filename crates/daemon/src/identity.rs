@@ -244,6 +244,9 @@ impl fmt::Display for Identity {
 }
 
 fn organization_id(text: &str) -> Result<OrganizationId, NoIdentity> {
+    if text == cluster::PROBE_ORGANIZATION {
+        return Err(NoIdentity::Grammar("its organization is reserved for drills"));
+    }
     OrganizationId::parse(text).map_err(|error| NoIdentity::Grammar(error.rule))
 }
 

@@ -7,8 +7,8 @@ use decision::facts::Mode;
 use decision::limits::{timed_out, total_calls_reached};
 use decision::policy::{Denied, Matched};
 use decision::{
-    ApprovalId, BudgetFacts, Decision, DenyReason, Facts, NanoUsd, PerBillion, ProbabilisticDraw, Reason,
-    RecentCall, Rule, SessionId, Status, Timestamp, Transition, Verdict, decide,
+    ApprovalId, BudgetFacts, Decision, DenyReason, DurationNs, Facts, NanoUsd, PerBillion, ProbabilisticDraw,
+    Reason, RecentCall, Rule, SessionId, Status, Timestamp, Transition, Verdict, decide,
 };
 
 use crate::apply::Turn;
@@ -494,6 +494,7 @@ fn conclude<R: Rows>(
         verdict: decision.verdict,
         reason: decision.reason.clone(),
     });
+    let retry_after = retry_after(guard, &session, call, &decision.reason, now);
     let answer = VerdictReply {
         session: call.session.clone(),
         call_number: call.call_number,
@@ -507,6 +508,7 @@ fn conclude<R: Rows>(
             Verdict::Allow => warnings(guard, &session, path.own(), repeats, now),
             Verdict::Deny | Verdict::Hitl => Vec::new(),
         },
+        retry_after,
         authorization: ticket
             .clone()
             .map(|ticket| Box::new(ticket::authorization(ticket, call))),
@@ -587,6 +589,25 @@ fn remember_recent(session: &mut Session, call: &PreExec, needed: usize) {
     let over = session.recent.len().saturating_sub(needed);
     session.recent.drain(..over);
     session.recent_numbers.drain(..over);
+}
+
+/// How long a full rate or window stays full.
+fn retry_after(
+    guard: &Guard,
+    session: &Session,
+    call: &PreExec,
+    reason: &Reason,
+    now: Timestamp,
+) -> Option<DurationNs> {
+    match reason {
+        Reason::RateExceeded => guard.rate.map(|rate| session.rate.opens_in(now, rate)),
+        Reason::WindowExceeded => {
+            let counted = session.windows.get(&call.tool)?;
+            let ends = counted.start.plus(guard.window_of(&call.tool)?.duration);
+            Some(ends.since(now))
+        }
+        _ => None,
+    }
 }
 
 /// The limits that are used up beyond the guard's `warn_at`.

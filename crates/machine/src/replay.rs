@@ -181,6 +181,7 @@ pub(crate) fn answer_again<R: Rows>(
         remaining: available,
         approval_id: None,
         authorization: None,
+        retry_after: None,
         warnings: Vec::new(),
         replayed: false,
         place: turn.place(sequence),

@@ -1,6 +1,6 @@
 //! What `apply` answers.
 
-use decision::{ApprovalId, Digest, NanoUsd, Reason, SessionId, Timestamp, Verdict};
+use decision::{ApprovalId, Digest, DurationNs, NanoUsd, Reason, SessionId, Timestamp, Verdict};
 use minicbor::{Decode, Encode};
 
 use crate::approval::ApprovalStatus;
@@ -114,6 +114,9 @@ pub struct VerdictReply {
     /// The single-use authorization that goes with an ALLOW, where the guard hands out any.
     #[n(12)]
     pub authorization: Option<Box<Authorization>>,
+    /// When the same call may fare better, of a full rate or window.
+    #[n(13)]
+    pub retry_after: Option<DurationNs>,
 }
 
 /// A limit that is used up beyond the guard's `warn_at`.

@@ -401,7 +401,10 @@ pub fn pre_exec_response(answer: &VerdictReply) -> proto::PreExecResponse {
         halt_epoch: answer.place.halt_epoch,
         budget_remaining_nanos: remaining.map(NanoUsd::nanos),
         blocked_by_scope: answer.blocked_by.clone().unwrap_or_default(),
-        retry_after_ms: 0,
+        // Rounded up: not a moment too early.
+        retry_after_ms: answer
+            .retry_after
+            .map_or(0, |wait| wait.nanos().div_ceil(1_000_000)),
         audit_sequence: answer.place.sequence,
     }
 }

@@ -1,6 +1,7 @@
 //! Tickets: signed where an ALLOW leaves, read where somebody wants to run on one.
 
-use audit::{KeyRing, Signer, Ticket};
+pub use audit::Ticket;
+use audit::{KeyRing, Signer};
 use decision::Digest;
 use machine::command::{Principal, Redeem};
 use machine::reply::Redeemed;
@@ -41,6 +42,20 @@ pub fn ticket(bytes: &[u8], chain_id: &str, keys: &KeyRing) -> Result<Ticket, In
         return Err(Invalid::new("authorization", "is a ticket of another cluster"));
     }
     Ok(ticket)
+}
+
+/// Reads a ticket without asking anyone: proves that a node with one of these public keys signed it, and **not** that
+/// it may still be used. A halt, a trip, a redemption, a new guard or time may have voided it; only Redeem knows.
+///
+/// # Errors
+/// It is no ticket, or none of the keys signed it.
+pub fn origin(bytes: &[u8], public_keys: &[[u8; 32]]) -> Result<Ticket, Invalid> {
+    let mut keys = KeyRing::default();
+    for (place, key) in public_keys.iter().enumerate() {
+        keys.trust(*key, place.to_string())
+            .map_err(|error| Invalid::new("public_keys", error.to_string()))?;
+    }
+    Ticket::verify(bytes, &keys).map_err(|error| Invalid::new("authorization", error.to_string()))
 }
 
 /// Reads the wish to use a ticket up.

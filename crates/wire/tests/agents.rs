@@ -458,6 +458,7 @@ fn answer(verdict: Verdict, reason: Reason) -> VerdictReply {
         blocked_by: None,
         warnings: Vec::new(),
         authorization: None,
+        retry_after: None,
         replayed: false,
         place: Place {
             log_index: 8,

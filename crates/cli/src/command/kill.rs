@@ -1,5 +1,7 @@
 //! `haltgate kill`: stop, release, and what each node has applied.
 
+use std::time::Duration;
+
 use client::request_id;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
@@ -93,6 +95,7 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
                 &answer.nodes,
             );
         }
+        Kill::Drill { remote } => return drill(&Remote::open(&remote)?, output).await,
         Kill::List { remote } => {
             let remote = Remote::open(&remote)?;
             let mut rows = Vec::new();
@@ -128,6 +131,50 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+async fn drill(remote: &Remote, output: Output) -> Result<(), Failed> {
+    let request = admin::HaltsDrillRequest {
+        request_id: request_id(),
+    };
+    let drill = |channel, request| async move { HaltsClient::new(channel).drill(request).await };
+    let answer = remote.call(request, drill).await?;
+    let rows: Vec<Value> = answer
+        .nodes
+        .iter()
+        .map(|node| {
+            json!({
+                "node": node.node_id,
+                "reachable": node.reachable,
+                "denied_after_ms": (node.denied_after_us > 0).then(|| millis(node.denied_after_us)),
+                "answer": node.answer,
+            })
+        })
+        .collect();
+    match output {
+        Output::Json => print::outln!(
+            "{}",
+            json!({
+                "passed": answer.passed, "engaged_after_ms": millis(answer.engaged_after_us),
+                "log_index": answer.log_index, "nodes": rows,
+            })
+        ),
+        Output::Table => {
+            print::list(output, &rows, &["node", "reachable", "denied_after_ms", "answer"]);
+            let engaged = millis(answer.engaged_after_us);
+            print::outln!("engaged after {engaged} ms; passed: {}", answer.passed);
+        }
+    }
+    if answer.passed {
+        Ok(())
+    } else {
+        Err(Failed::refused("a node did not deny: see above"))
+    }
+}
+
+/// Microseconds as milliseconds with their fraction.
+fn millis(micros: u64) -> f64 {
+    Duration::from_micros(micros).as_secs_f64() * 1e3
 }
 
 /// What was ordered, and how that is said where every node has confirmed and where not.

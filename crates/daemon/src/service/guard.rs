@@ -7,7 +7,7 @@ use cluster::Urgency;
 use decision::{Reason, Verdict};
 use machine::command::{AttachShown, PreExec};
 use machine::reply::VerdictReply;
-use machine::table::{Read as _, Working};
+use machine::table::{HaltMode, Read as _, Working};
 use machine::{Command, Reply};
 use prost::Message as _;
 use tonic::{Request, Response, Status, Streaming};
@@ -339,7 +339,10 @@ impl Guarding {
                 return Ok(None);
             };
             let left = rows::budget_left(view, &pulse.session, &session)?;
-            let halt = rows::halted(view, &pulse.session, &session)?.map(|(_, halt)| halt.reason);
+            // Under a pause an agent may still ask.
+            let halt = rows::halted(view, &pulse.session, &session)?
+                .filter(|(_, halt)| halt.mode == HaltMode::Halt)
+                .map(|(_, halt)| halt.reason);
             let now = view.cluster()?.map(|cluster| cluster.now).unwrap_or_default();
             Ok(Some((session, left, halt, now)))
         };

@@ -73,6 +73,9 @@ pub fn verdict(answer: &VerdictReply) -> String {
     if let Some(scope) = &answer.blocked_by {
         told.push_str(&format!(" blocked by {scope}"));
     }
+    if let Some(wait) = answer.retry_after {
+        told.push_str(&format!(" again in {}", seconds(Timestamp::ZERO.plus(wait))));
+    }
     if answer.authorization.is_some() {
         told.push_str(" ticket");
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use decision::{AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp, ToolName};
 use machine::command::{
@@ -35,7 +36,16 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
+        // openraft's suite drops a store whose snapshot is still being built, and this folder after it: the build goes
+        // on until it sees that, and may yet write here.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = std::fs::remove_dir_all(&self.0) {
+            if error.kind() == std::io::ErrorKind::NotFound {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{}: {error}", self.0.display());
+            std::thread::yield_now();
+        }
     }
 }
 
