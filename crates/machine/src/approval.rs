@@ -12,7 +12,8 @@ use crate::command::{AttachShown, Decide, PreExec, Ruling, Successor};
 use crate::event::Event;
 use crate::guard::PauseScope;
 use crate::leash::Leash;
-use crate::pre_exec::{mint, nonce_seen, see_nonce};
+use crate::nonce::{nonce_seen, see_nonce};
+use crate::pre_exec::mint;
 use crate::replay;
 use crate::reply::{ApprovalReply, Refusal, Reply};
 use crate::table::{

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use decision::{AgentId, ApprovalId, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp};
 
 use crate::approval::Approval;
-use crate::pre_exec::nonce_place;
+use crate::nonce::nonce_place;
 use crate::scope::{AccountId, Scope};
 use crate::table::{
     Account, Answer, Call, DueWork, Fault, Hold, Key, Phase, Recorded, Requester, Row, Rows, SESSION_KEPT,

@@ -4,7 +4,7 @@ use audit::Kind;
 
 use crate::apply::Turn;
 use crate::command::{Fixture, Limit};
-use crate::pre_exec::see_nonce;
+use crate::nonce::see_nonce;
 use crate::reply::{Refusal, Reply};
 use crate::scope::AccountId;
 use crate::session::{insert, trip};

@@ -4,7 +4,7 @@
 //!            Batch{proposed, seed, commands}      Rows (RocksDB, a map, a test)
 //!                          │                        │ read, scan
 //!                          ▼                        ▼
-//!   apply ── one match ─► session · pre_exec · approval · post_exec · budget · guard_put · halt · due
+//!   apply ── one match ─► session · pre_exec (asked ► decide ► counted) · approval · ticket · post_exec · budget · guard_put · halt · due
 //!                          │
 //!                          ▼
 //!        Applied{replies, entries, events} + changes of the rows, written as one
@@ -14,9 +14,11 @@
 
 mod apply;
 pub mod approval;
+mod asked;
 mod budget;
 pub mod check;
 pub mod command;
+mod counted;
 mod due;
 mod event;
 mod fixture;
@@ -24,6 +26,7 @@ mod guard;
 mod guard_put;
 mod halt;
 pub mod leash;
+mod nonce;
 mod post_exec;
 mod pre_exec;
 pub mod price;

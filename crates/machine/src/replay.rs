@@ -8,6 +8,7 @@ use decision::{
 
 use crate::apply::Turn;
 use crate::approval::ApprovalStatus;
+use crate::asked;
 use crate::budget;
 use crate::command::{Params, PreExec, Principal, Request};
 use crate::event::Event;
@@ -136,7 +137,7 @@ pub(crate) fn answer_again<R: Rows>(
             ..facts
         },
         Phase::Waiting => Facts {
-            status: pre_exec::status(&session, call.call_number, put_off.is_some()),
+            status: asked::status(&session, call.call_number, put_off.is_some()),
             malformed: call.params == Params::Malformed,
             transition: put_off.as_ref(),
             ..facts
