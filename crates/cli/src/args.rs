@@ -61,6 +61,9 @@ pub enum Command {
     /// Guards: the limits sessions run under.
     #[command(subcommand)]
     Guard(Guard),
+    /// What a call would get, and why; nothing is written.
+    #[command(subcommand)]
+    Policy(Policy),
     /// The kill switch.
     #[command(subcommand)]
     Kill(Kill),
@@ -219,6 +222,12 @@ pub struct Call {
     pub agent: Option<String>,
     /// The tool.
     pub tool: String,
+    /// The named guard that a new session runs under.
+    #[arg(long)]
+    pub guard: Option<String>,
+    /// Tags of the call, which rules may look at.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub tag: Vec<(String, String)>,
     /// Its parameters, a JSON object.
     #[arg(default_value = "{}")]
     pub params: String,
@@ -238,6 +247,20 @@ pub struct Call {
 
 #[derive(Debug, Subcommand)]
 pub enum Session {
+    /// Opens a session, as its agent.
+    Register {
+        #[command(flatten)]
+        remote: Remote,
+        /// The organization that the certificate belongs to.
+        #[arg(long)]
+        org: String,
+        /// The agent that the certificate belongs to.
+        #[arg(long)]
+        agent: String,
+        /// The named guard to run under.
+        #[arg(long)]
+        guard: Option<String>,
+    },
     /// Lists sessions of `org/ORG` or `org/ORG/agent/AGENT`.
     List {
         #[command(flatten)]
@@ -283,7 +306,7 @@ pub enum Budget {
     Set {
         #[command(flatten)]
         remote: Remote,
-        /// `org/ORG`, `org/ORG/agent/AGENT` or `session/SESSION`.
+        /// `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD` or `session/SESSION`.
         scope: String,
         limit: String,
         #[arg(long, default_value = "")]
@@ -298,11 +321,54 @@ pub enum Budget {
         #[arg(long, default_value = "")]
         justification: String,
     },
+    /// Adds dollars to what was spent, or takes them off it (`-0.25`), by an entry of its own.
+    Correct {
+        #[command(flatten)]
+        remote: Remote,
+        scope: String,
+        #[arg(allow_negative_numbers = true)]
+        amount: String,
+        /// Why; it stands in the audit log.
+        #[arg(long)]
+        justification: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Policy {
+    /// Says what a call would get: verdict, every reason, the guards above it.
+    Check(CheckPolicy),
+}
+
+#[derive(Debug, Args)]
+pub struct CheckPolicy {
+    #[command(flatten)]
+    pub remote: Remote,
+    /// Of this session.
+    #[arg(long, conflicts_with_all = ["agent", "guard"])]
+    pub session: Option<String>,
+    /// Of a session that `org/ORG/agent/AGENT` would open now.
+    #[arg(long)]
+    pub agent: Option<String>,
+    /// The named guard that it would run under.
+    #[arg(long)]
+    pub guard: Option<String>,
+    #[arg(long)]
+    pub tool: String,
+    /// Its parameters, a JSON object; left out: only their digest is known.
+    #[arg(long)]
+    pub params: Option<String>,
+    /// The expected cost in dollars; left out: unpriced.
+    #[arg(long)]
+    pub cost: Option<String>,
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub tag: Vec<(String, String)>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Guard {
-    /// Writes the guard of `default`, `org/ORG` or `org/ORG/agent/AGENT` from a TOML file (keys as in `[guard]`).
+    /// Writes the guard of `default`, `org/ORG`, `org/ORG/agent/AGENT` or `org/ORG/guard/GUARD` from a TOML file (keys
+    /// as in `[guard]`).
     Put {
         #[command(flatten)]
         remote: Remote,
@@ -311,6 +377,7 @@ pub enum Guard {
         #[arg(long, default_value = "")]
         justification: String,
     },
+    /// Prints the guard in force as such a file.
     Show {
         #[command(flatten)]
         remote: Remote,
@@ -511,6 +578,14 @@ pub struct Bench {
     /// 1, 2, 3 … : the repeat, which changes the requests and their nonces.
     #[arg(long, default_value_t = 1)]
     pub repeat: u64,
+}
+
+/// Reads `KEY=VALUE`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        Some(_) | None => Err(format!("{text:?} is not like env=production")),
+    }
 }
 
 /// Reads `250ms`, `10s`, `5m`.

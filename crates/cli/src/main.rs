@@ -16,6 +16,7 @@ mod command {
     pub mod local_cluster;
     pub mod panic;
     pub mod pki;
+    pub mod policy;
     pub mod server;
     pub mod session;
 }
@@ -57,6 +58,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Session(command) => command::session::run(command, output).await,
         Command::Budget(command) => command::budget::run(command, output).await,
         Command::Guard(command) => command::guard::run(command, output).await,
+        Command::Policy(command) => command::policy::run(command, output).await,
         Command::Kill(command) => command::kill::run(command, output).await,
         Command::Panic(args) => command::panic::run(&args, output),
         Command::Approvals(command) => command::approvals::run(command, output).await,

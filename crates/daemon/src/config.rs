@@ -25,7 +25,7 @@ pub struct Config {
     #[serde(default)]
     pub cluster: ClusterSection,
     /// The default guard that a cluster begins with; afterwards it is replicated, and this is not read. Its keys
-    /// are SP/1.0's (`guard_section.rs`), their defaults those of `machine::Guard`:
+    /// are those of `GuardConfig` (shackle.proto), their defaults those of `machine::Guard`:
     ///
     /// config key: `guard.budget_usd`
     /// config key: `guard.budget_scope`
@@ -45,6 +45,27 @@ pub struct Config {
     /// config key: `guard.default_cost_usd`
     /// config key: `guard.settle_at_least_hold`
     /// config key: `guard.require_params`
+    /// config key: `guard.approval_ttl_seconds`
+    /// config key: `guard.pause_scope`
+    /// config key: `guard.mode`
+    /// config key: `guard.allowed_tools`
+    /// config key: `guard.rate_max_calls`
+    /// config key: `guard.rate_window_seconds`
+    /// config key: `guard.breakers`
+    /// config key: `guard.max_tokens`
+    /// config key: `guard.max_cost_usd`
+    /// config key: `guard.tool_prices`
+    /// config key: `guard.model_prices`
+    /// config key: `guard.other_models`
+    /// config key: `guard.tool_overrides`
+    /// config key: `guard.on_deny_rules`
+    /// config key: `guard.latch_scope`
+    /// config key: `guard.max_sessions_per_agent`
+    /// config key: `guard.max_sessions_per_organization`
+    /// config key: `guard.ticket_ttl_seconds`
+    /// config key: `guard.warn_ratio`
+    /// config key: `guard.max_overdraft_usd`
+    /// config key: `guard.rules`
     #[serde(default)]
     pub guard: GuardSection,
     #[serde(default)]

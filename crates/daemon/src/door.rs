@@ -1,6 +1,7 @@
 //! What every request passes: certificate, role, deadline; and how every failure leaves.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ pub struct Door {
     /// Stops this node, whatever the cluster says.
     pub emergency: Arc<Emergency>,
     suspects: Mutex<HashMap<String, Instant>>,
+    /// A call was sent back for its rules: from now on they are looked at before it is proposed.
+    rules_used: AtomicBool,
 }
 
 /// Who asks, and until when an answer is of use.
@@ -96,7 +99,18 @@ impl Door {
             emergency: Arc::new(Emergency::open(&config.node.data_dir)),
             config,
             suspects: Mutex::default(),
+            rules_used: AtomicBool::new(false),
         }
+    }
+
+    /// Says whether any guard is known to have rules. Where none has, nobody pays for looking.
+    pub fn rules_are_used(&self) -> bool {
+        self.rules_used.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a guard has rules.
+    pub fn use_rules(&self) {
+        self.rules_used.store(true, Ordering::Relaxed);
     }
 
     /// Takes a request in: its certificate must name someone whose role has this RPC.

@@ -6,7 +6,7 @@ use crate::config::ConfigError;
 
 const PREFIX: &str = "HALTGATE_";
 
-/// The scalar settings of each section, and whether each is text. Variables of other names under the prefix are
+/// The settings of each section, and whether each is text. Variables of other names under the prefix are
 /// the command line's, unless they begin with a section's name: then they are a typo.
 const SECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ("node", &["name", "data_dir"], &["id"]),
@@ -30,7 +30,15 @@ const SECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ),
     (
         "guard",
-        &["budget_scope", "hitl_mode", "unsettled_policy", "trip_policy"],
+        &[
+            "budget_scope",
+            "hitl_mode",
+            "unsettled_policy",
+            "trip_policy",
+            "pause_scope",
+            "mode",
+            "latch_scope",
+        ],
         &[
             "budget_usd",
             "max_repeat_calls",
@@ -46,6 +54,24 @@ const SECTIONS: [(&str, &[&str], &[&str]); 10] = [
             "default_cost_usd",
             "settle_at_least_hold",
             "require_params",
+            "approval_ttl_seconds",
+            "allowed_tools",
+            "rate_max_calls",
+            "rate_window_seconds",
+            "breakers",
+            "max_tokens",
+            "max_cost_usd",
+            "tool_prices",
+            "model_prices",
+            "other_models",
+            "tool_overrides",
+            "on_deny_rules",
+            "max_sessions_per_agent",
+            "max_sessions_per_organization",
+            "ticket_ttl_seconds",
+            "warn_ratio",
+            "max_overdraft_usd",
+            "rules",
         ],
     ),
     (
@@ -116,7 +142,7 @@ pub(crate) fn overlay(
     Ok(overlaid)
 }
 
-/// A number, a bool or a list, as in the file.
+/// A number, a bool, a list or a table on one line, as in the file.
 fn literal(text: &str) -> Option<Value> {
     let line: Table = format!("value = {text}").parse().ok()?;
     match line.len() {

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod budgets;
 pub mod cluster;
 mod control;
+mod facts;
 pub mod guard;
 pub mod guards;
 pub mod halts;

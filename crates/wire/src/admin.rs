@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use decision::{DurationNs, NanoUsd, SessionId};
 use machine::command::{
-    Act, Engage, GrantBudget, Limit, Principal, PutGuard, Release, Request, SessionAct, SetBudget,
+    Act, Correct, Engage, GrantBudget, Limit, Principal, PutGuard, Release, Request, SessionAct, SetBudget,
 };
 use machine::table::{Account, Halt, HaltMode, SessionStatus};
 use machine::{AccountId, Guard, GuardScope, InvalidScope, Scope};
@@ -43,7 +43,7 @@ pub fn engage(message: &proto::HaltsEngageRequest, by: Principal) -> Result<Enga
             .text(&scope.to_string())
             .text(&message.reason)
             .text(&message.ticket)
-            .number(u64::from(message.mode.unsigned_abs()))
+            .number(u64::from(i32::from(halt_mode(mode)).unsigned_abs()))
             .number(u64::from(message.ttl_seconds))
             .flag(message.two_person)
     })?;
@@ -182,6 +182,30 @@ pub fn grant_budget(message: &proto::BudgetsGrantRequest, by: Principal) -> Resu
         by,
         account,
         amount,
+        request,
+        justification: message.justification.clone(),
+    })
+}
+
+/// Reads an order to correct what an account was charged, by an entry of its own.
+pub fn correct_budget(message: &proto::BudgetsCorrectRequest, by: Principal) -> Result<Correct, Invalid> {
+    let account = account_id("scope", &message.scope)?;
+    let size = money::exact("amount_nanos", message.amount_nanos.saturating_abs())
+        .map_err(|_| Invalid::new("amount_nanos", "must be at most 9.2e9 USD, either way"))?;
+    if size == NanoUsd::ZERO {
+        return Err(Invalid::new("amount_nanos", "must not be 0"));
+    }
+    bounded("justification", &message.justification, 1, REASON_BYTES_MAX)?;
+    let request = required_request(&message.request_id, || {
+        Payload::of("correct_budget")
+            .text(&account.to_string())
+            .text(&message.amount_nanos.to_string())
+            .text(&message.justification)
+    })?;
+    Ok(Correct {
+        by,
+        account,
+        amount: NanoUsd::new(message.amount_nanos),
         request,
         justification: message.justification.clone(),
     })

@@ -1,5 +1,8 @@
 //! `shackle.v1`: what agents ask and report, and what they are told.
 
+use std::collections::HashMap;
+
+use decision::json::Value;
 use decision::limits::has_error_signal;
 use decision::{
     AgentId, ApprovalId, Digest, GuardId, NanoUsd, Number, OrganizationId, Reason, SessionId, Timestamp,
@@ -85,10 +88,20 @@ pub fn register(message: &proto::RegisterRequest, by: Principal) -> Result<(Regi
 
 /// A question about one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct Question<'m> {
     pub call: PreExec,
     /// Only asks: nothing is written, and the answer is never ALLOW.
     pub dry_run: bool,
+    /// What rules look at; it stays at the edge.
+    pub looked_at: LookedAt<'m>,
+}
+
+/// What rules look at besides the tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookedAt<'m> {
+    pub tags: &'m HashMap<String, String>,
+    /// The arguments' object; none where only a digest came, or where they are malformed.
+    pub params: Option<Value<'m>>,
 }
 
 /// Reads a question. The parameters are looked at here and go no further.
@@ -96,7 +109,7 @@ pub struct Question {
 /// # Errors
 /// Anything that is not a well-formed call. Parameters that cannot be canonicalized, or that are not what their
 /// digest says, are no error: they are denied, and recorded (R1).
-pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Question, Invalid> {
+pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Question<'_>, Invalid> {
     let session = id("session_id", SessionId::parse(&message.session_id))?;
     above_zero("call_number", message.call_number)?;
     above_zero("nonce", message.nonce)?;
@@ -112,6 +125,7 @@ pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Questi
         digest,
         params,
         numbers,
+        value,
     } = inspect(&message.tool_params_hash, &message.params_json)?;
     let parent_guard = match message.parent_guard_id.as_str() {
         "" => None,
@@ -161,17 +175,22 @@ pub fn pre_exec(message: &proto::PreExecRequest, by: Principal) -> Result<Questi
     Ok(Question {
         call,
         dry_run: message.dry_run,
+        looked_at: LookedAt {
+            tags: &message.tags,
+            params: value,
+        },
     })
 }
 
-struct Inspected {
+struct Inspected<'m> {
     digest: Option<Digest>,
     params: Params,
     numbers: Vec<Number>,
+    value: Option<Value<'m>>,
 }
 
 /// Finds what the log may know of the parameters.
-fn inspect(given: &[u8], params_json: &[u8]) -> Result<Inspected, Invalid> {
+fn inspect<'m>(given: &[u8], params_json: &'m [u8]) -> Result<Inspected<'m>, Invalid> {
     let given = match given {
         [] => None,
         bytes => Some(
@@ -191,6 +210,7 @@ fn inspect(given: &[u8], params_json: &[u8]) -> Result<Inspected, Invalid> {
                 digest: Some(digest),
                 params: Params::HashOnly,
                 numbers: Vec::new(),
+                value: None,
             }),
             None => Err(Invalid::new(
                 "tool_params_hash",
@@ -210,11 +230,13 @@ fn inspect(given: &[u8], params_json: &[u8]) -> Result<Inspected, Invalid> {
                 Params::Clear
             },
             numbers: inspected.numbers(),
+            value: inspected.value,
         },
         Some(_) | None => Inspected {
             digest: None,
             params: Params::Malformed,
             numbers: Vec::new(),
+            value: None,
         },
     })
 }

@@ -15,6 +15,7 @@
 pub mod admin;
 pub mod approval;
 pub mod audit;
+pub mod check;
 pub mod error;
 pub mod guard;
 pub mod guard_config;

@@ -34,7 +34,7 @@ fn engage() -> proto::HaltsEngageRequest {
 
 #[test]
 fn an_order_to_halt_is_read_or_says_what_is_wrong() {
-    let rows: [(Option<&str>, Change<proto::HaltsEngageRequest>); 14] = [
+    let rows: [(Option<&str>, Change<proto::HaltsEngageRequest>); 15] = [
         (None, |_| {}),
         (None, |engage| engage.scope = "global".to_owned()),
         (None, |engage| engage.scope = "org/acme/agent/bot-1".to_owned()),
@@ -43,7 +43,8 @@ fn an_order_to_halt_is_read_or_says_what_is_wrong() {
         (Some("scope"), |engage| engage.scope = String::new()),
         (Some("scope"), |engage| engage.scope = "org/".to_owned()),
         (Some("scope"), |engage| engage.scope = "default".to_owned()),
-        (Some("mode"), |engage| engage.mode = proto::HaltMode::Pause.into()),
+        (None, |engage| engage.mode = proto::HaltMode::Pause.into()),
+        (Some("ttl_seconds"), |engage| engage.ttl_seconds = 60),
         (Some("mode"), |engage| engage.mode = 9),
         (Some("reason"), |engage| engage.reason = String::new()),
         (Some("reason"), |engage| engage.reason = "r".repeat(1_025)),

@@ -55,6 +55,29 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
             let answer = Remote::open(&remote)?.call(request, grant).await?;
             show(output, answer.account);
         }
+        Budget::Correct {
+            remote,
+            scope,
+            amount,
+            justification,
+        } => {
+            let wrong = |why: &dyn std::fmt::Display| Failed::usage(format!("{amount:?}: {why}"));
+            let amount_nanos = match amount.parse::<NanoUsd>() {
+                Ok(NanoUsd::ZERO) => return Err(wrong(&"a correction is not zero")),
+                Ok(correction) => correction.nanos(),
+                Err(error) => return Err(wrong(&error)),
+            };
+            let request = admin::BudgetsCorrectRequest {
+                request_id: request_id(),
+                scope,
+                amount_nanos,
+                justification,
+            };
+            let correct =
+                |channel, request| async move { BudgetsClient::new(channel).correct(request).await };
+            let answer = Remote::open(&remote)?.call(request, correct).await?;
+            show(output, answer.account);
+        }
         Budget::Show {
             remote,
             scope: Some(scope),

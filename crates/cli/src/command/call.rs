@@ -18,6 +18,7 @@ pub async fn run(call: Call, output: Output) -> Result<(), Failed> {
             let registration = Registration {
                 organization: organization.clone(),
                 agent: agent.clone(),
+                guard: call.guard.clone(),
                 ..Registration::default()
             };
             client.register(&registration).await?.session_id
@@ -38,6 +39,7 @@ pub async fn run(call: Call, output: Output) -> Result<(), Failed> {
         tool_name: call.tool,
         params_json: call.params.into_bytes(),
         estimated_cost_nanos,
+        tags: call.tag.into_iter().collect(),
         nonce: call.nonce.unwrap_or_else(client::nonce),
         request_id: call.request_id.unwrap_or_else(request_id),
         ..sp::PreExecRequest::default()

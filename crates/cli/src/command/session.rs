@@ -1,6 +1,6 @@
 //! `haltgate session`: look at sessions, reset, pause, resume and terminate them.
 
-use client::request_id;
+use client::{Client, Registration, request_id};
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
 use wire::proto::haltgate::admin::v1::sessions_client::SessionsClient;
@@ -9,7 +9,7 @@ use wire::proto::shackle::v1 as sp;
 use crate::args::{ActOnSession, Output, Session};
 use crate::failed::Failed;
 use crate::print;
-use crate::remote::Remote;
+use crate::remote::{Remote, credentials};
 
 const COLUMNS: [&str; 7] = [
     "session",
@@ -23,6 +23,22 @@ const COLUMNS: [&str; 7] = [
 
 pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
     match command {
+        Session::Register {
+            remote,
+            org,
+            agent,
+            guard,
+        } => {
+            let client = Client::open(&remote.endpoints, &credentials(&remote))?.within(remote.timeout);
+            let registration = Registration {
+                organization: org,
+                agent,
+                guard,
+                ..Registration::default()
+            };
+            let session = client.register(&registration).await?.session_id;
+            print::object(output, &json!({ "session": session }));
+        }
         Session::List { remote, scope } => {
             let remote = Remote::open(&remote)?;
             let mut rows = Vec::new();

@@ -117,6 +117,19 @@ fn what_is_unknown_missing_or_senseless_is_an_error_that_names_it() {
             format!("{SMALLEST}\n[guard]\nwindow_max_calls = 5"),
             "window_duration_s",
         ),
+        (
+            format!("{SMALLEST}\n[guard.breakers]\nstorm_window = 65"),
+            "breakers.storm_window",
+        ),
+        (
+            format!("{SMALLEST}\n[[guard.rules]]\nid = \"error\""),
+            "rules[0].id",
+        ),
+        (format!("{SMALLEST}\n[guard]\nversion = 1"), "version"),
+        (
+            format!("{SMALLEST}\n[guard]\nparent_guard_id = \"root\""),
+            "parent_guard_id",
+        ),
         (format!("bench_fixture = true\n{SMALLEST}"), "bench_fixture"),
         (format!("{SMALLEST}\nnot toml"), "node.toml"),
     ];
@@ -139,6 +152,9 @@ fn variables_go_before_the_file() {
             ("HALTGATE_LISTEN_ADVERTISE_GRPC", "node-7.example.org:9000"),
             ("HALTGATE_CLUSTER_UNFUNDED_ORGANIZATIONS", "true"),
             ("HALTGATE_GUARD_BUDGET_USD", "2.5"),
+            ("HALTGATE_GUARD_MODE", "observe"),
+            ("HALTGATE_GUARD_ALLOWED_TOOLS", "[\"search\"]"),
+            ("HALTGATE_GUARD_BREAKERS", "{ name_streak = 20 }"),
             ("HALTGATE_ENDPOINTS", "the client's, not ours"),
             ("HALTGATE_CA", "the client's, not ours"),
             ("PATH", "/bin"),
@@ -151,9 +167,14 @@ fn variables_go_before_the_file() {
     );
     assert_eq!(config.member().client, "node-7.example.org:9000");
     assert!(config.cluster.unfunded_organizations);
+    let guard = config.default_guard().unwrap();
+    assert_eq!(guard.budget, Some(NanoUsd::new(2_500_000_000)));
+    assert_eq!(guard.mode, decision::facts::Mode::Observe);
+    assert_eq!(guard.allowed_tools.map(|tools| tools.len()), Some(1));
+    let shipped = machine::Guard::default().breakers;
     assert_eq!(
-        config.default_guard().unwrap().budget,
-        Some(NanoUsd::new(2_500_000_000))
+        (guard.breakers.name_streak, guard.breakers.storm),
+        (Some(20), shipped.storm)
     );
     let rows = [
         ("HALTGATE_NODE_IDD", "7", "HALTGATE_NODE_IDD"),

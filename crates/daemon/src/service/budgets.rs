@@ -143,9 +143,22 @@ impl Budgets for Budgeting {
 
     async fn correct(
         &self,
-        _request: Request<proto::BudgetsCorrectRequest>,
+        request: Request<proto::BudgetsCorrectRequest>,
     ) -> Result<Response<proto::BudgetsCorrectResponse>, Status> {
-        Err(Status::unimplemented("correct"))
+        let ask = self.0.admit(&request, Rpc::BudgetsCorrect)?;
+        let correct = admin::correct_budget(request.get_ref(), ask.principal())
+            .map_err(|error| self.0.status(error.into()))?;
+        self.0.permit(&ask, roles::of_account(&correct.account))?;
+        let id = correct.account.clone();
+        let changed = self.change(&ask, id, Command::Correct(correct)).await;
+        changed
+            .map(|(account, log_index)| {
+                Response::new(proto::BudgetsCorrectResponse {
+                    account: Some(account),
+                    log_index,
+                })
+            })
+            .map_err(|failure| self.0.status(failure))
     }
 }
 

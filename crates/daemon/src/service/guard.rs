@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use cluster::{Entropy as _, SystemEntropy, Urgency};
+use cluster::Urgency;
 use decision::{Reason, Verdict};
 use machine::command::{AttachShown, PreExec};
 use machine::reply::VerdictReply;
 use machine::table::{HaltMode, Read as _, Working};
-use machine::{Batch, Command, Position, Reply};
+use machine::{Command, Reply};
 use prost::Message as _;
 use tonic::{Request, Response, Status, Streaming};
-use wire::guard::Question;
+use wire::guard::{LookedAt, Question};
 use wire::proto::shackle::v1 as proto;
 use wire::proto::shackle::v1::shackle_daemon_server::ShackleDaemon;
 use wire::session::Shown;
@@ -21,7 +21,7 @@ use crate::door::{Ask, Door};
 use crate::roles::Rpc;
 use crate::rows;
 use crate::service::stream::{self, Questions};
-use crate::service::{Streamed, control, tickets, unexpected};
+use crate::service::{Streamed, control, facts, tickets, unexpected};
 
 /// Answers agents and sidecars.
 #[derive(Debug, Clone)]
@@ -192,17 +192,21 @@ impl Guarding {
             let what = format!("a question may have {most} bytes: send the digest of larger parameters");
             return Err(Failure::new(Code::MessageTooLarge, what));
         }
-        let Question { call, dry_run } = wire::guard::pre_exec(&message, ask.principal())?;
+        let Question {
+            call,
+            dry_run,
+            looked_at,
+        } = wire::guard::pre_exec(&message, ask.principal())?;
         let bucket = (call.by.name.clone(), call.session.clone());
         door.calls
             .take(bucket, Instant::now())
             .map_err(|wait| self.too_often("calls", wait))?;
         door.own_session(ask, &call.session)?;
         let answer = if dry_run {
-            self.evaluate(ask, call).await?
+            self.evaluate(ask, call, &looked_at).await?
         } else {
-            let answer = self.decide(ask, call.clone()).await?;
-            let answer = self.look_again(ask, call, answer).await?;
+            let answer = facts::decide(door, ask, &call, &looked_at).await?;
+            let answer = self.look_again(ask, &call, &looked_at, answer).await?;
             self.show(ask, &answer, message.params_json).await;
             answer
         };
@@ -238,20 +242,14 @@ impl Guarding {
         }
     }
 
-    async fn decide(&self, ask: &Ask, call: PreExec) -> Result<VerdictReply, Failure> {
-        match self.0.propose(ask, Command::PreExec(call), Urgency::Call).await? {
-            Reply::Verdict(answer) => Ok(answer),
-            _ => Err(unexpected("a question")),
-        }
-    }
-
     /// The last look before an ALLOW leaves: a halt that this node has applied since must not be overtaken.
     ///
     /// INVARIANT: no ALLOW is sent for a scope that this node knows as halted.
     async fn look_again(
         &self,
         ask: &Ask,
-        call: PreExec,
+        call: &PreExec,
+        looked_at: &LookedAt<'_>,
         answer: VerdictReply,
     ) -> Result<VerdictReply, Failure> {
         if answer.verdict == Verdict::Allow {
@@ -263,7 +261,7 @@ impl Guarding {
         self.0.metrics.withheld_allows_total.inc();
         // Asked again with its request id, the call gets the DENY that now holds, recorded as such.
         if call.request.is_some() {
-            let again = self.decide(ask, call).await?;
+            let again = facts::decide(&self.0, ask, call, looked_at).await?;
             if again.verdict != Verdict::Allow || !self.is_overtaken(&again)? {
                 return Ok(again);
             }
@@ -286,29 +284,23 @@ impl Guarding {
     }
 
     /// Decides over the state as it is and keeps nothing of it. Whatever comes out is answered as a DENY.
-    async fn evaluate(&self, ask: &Ask, call: PreExec) -> Result<VerdictReply, Failure> {
-        let mut seed = [0; 16];
-        SystemEntropy.fill(&mut seed);
-        // Without its request id: the retry table answers what was asked, and this only wonders.
-        let call = PreExec {
-            request: None,
-            ..call
-        };
+    async fn evaluate(
+        &self,
+        ask: &Ask,
+        call: PreExec,
+        looked_at: &LookedAt<'_>,
+    ) -> Result<VerdictReply, Failure> {
         let reply = self
             .0
             .read(ask, |view| {
-                let index = view.applied().map_or(0, |id| id.index);
-                let proposed = view.cluster()?.map(|cluster| cluster.now).unwrap_or_default();
-                let commands = vec![Command::PreExec(call)];
-                let batch = Batch {
-                    proposed,
-                    seed,
-                    version: machine::VERSION,
-                    commands,
+                // Without its request id: the retry table answers what was asked, and this only wonders.
+                let call = PreExec {
+                    request: None,
+                    rules: facts::found(view, &call, looked_at)?,
+                    ..call
                 };
-                let mut working = Working::over(view);
-                let applied = machine::apply(&mut working, Position { term: 0, index }, &batch)?;
-                Ok(applied.replies.into_iter().next())
+                let index = view.applied().map_or(0, |id| id.index);
+                facts::suppose(&mut Working::over(view), index, Command::PreExec(call))
             })
             .await?;
         match reply {

@@ -1,18 +1,26 @@
 //! `Guards`: the limits that sessions run under.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::Urgency;
-use machine::{Command, Reply};
+use decision::{AgentId, NanoUsd, OrganizationId};
+use machine::command::{AgentPattern, PreExec, Principal, Register};
+use machine::table::{Fault, Read as _, Working};
+use machine::{Command, Leash, Refusal, Reply};
+use store::StateView;
 use tonic::{Request, Response, Status};
+use wire::check::{self, Checked, Subject};
+use wire::guard::Question;
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::proto::haltgate::admin::v1::guards_server::Guards;
+use wire::proto::shackle::v1 as shackle;
 use wire::{Code, Failure, admin};
 
-use crate::door::Door;
-use crate::roles::{self, Rpc};
+use crate::door::{Ask, Door};
+use crate::roles::{self, Rpc, Target};
 use crate::rows;
-use crate::service::unexpected;
+use crate::service::{facts, unexpected};
 
 #[derive(Debug, Clone)]
 pub struct GuardKeeping(pub Arc<Door>);
@@ -117,8 +125,132 @@ impl Guards for GuardKeeping {
 
     async fn check(
         &self,
-        _request: Request<proto::GuardsCheckRequest>,
+        request: Request<proto::GuardsCheckRequest>,
     ) -> Result<Response<proto::GuardsCheckResponse>, Status> {
-        Err(Status::unimplemented("check"))
+        let ask = self.0.admit(&request, Rpc::GuardsCheck)?;
+        let (subject, call) =
+            check::check(request.into_inner()).map_err(|error| self.0.status(error.into()))?;
+        if let Subject::Agent { organization, .. } = &subject {
+            self.0.permit(&ask, Target::Organization(organization))?;
+        }
+        self.think(&ask, &subject, &call)
+            .await
+            .map(|checked| Response::new(check::checked(&checked)))
+            .map_err(|failure| self.0.status(failure))
+    }
+}
+
+/// What came of a thought.
+enum Thought {
+    Checked(Box<Checked>),
+    Refused(Refusal),
+    /// Of another organization.
+    Elsewhere,
+    Unexpected,
+}
+
+impl GuardKeeping {
+    /// Decides a call over what is current and keeps nothing of it.
+    async fn think(
+        &self,
+        ask: &Ask,
+        subject: &Subject,
+        call: &shackle::PreExecRequest,
+    ) -> Result<Checked, Failure> {
+        let question = wire::guard::pre_exec(call, ask.principal())?;
+        let thought = self
+            .0
+            .read(ask, |view| thought(view, ask, subject, &question))
+            .await?;
+        match thought {
+            Thought::Checked(checked) => Ok(*checked),
+            Thought::Refused(refusal) => Err(refusal.into()),
+            Thought::Elsewhere => Err(self.0.refuse(
+                ask,
+                "organization",
+                "this identity may not see that session".to_owned(),
+            )),
+            Thought::Unexpected => Err(unexpected("a call that is only thought of")),
+        }
+    }
+}
+
+fn thought(
+    view: &StateView<'_>,
+    ask: &Ask,
+    subject: &Subject,
+    question: &Question<'_>,
+) -> Result<Thought, Fault> {
+    let log_index = view.applied().map_or(0, |id| id.index);
+    let mut working = Working::over(view);
+    let id = match subject {
+        Subject::Session(id) => id.clone(),
+        Subject::Agent {
+            organization,
+            agent,
+            guard,
+        } => {
+            let register = Register {
+                by: agent_itself(organization, agent),
+                organization: organization.clone(),
+                agent: agent.clone(),
+                resume: None,
+                request: None,
+                metadata: BTreeMap::new(),
+                guard: guard.clone(),
+            };
+            let registered = facts::suppose(
+                &mut working,
+                log_index.saturating_add(1),
+                Command::Register(register),
+            )?;
+            match registered {
+                Some(Reply::Registered(registered)) => registered.session,
+                Some(Reply::Refused(refusal)) => return Ok(Thought::Refused(refusal)),
+                _ => return Ok(Thought::Unexpected),
+            }
+        }
+    };
+    let Some(session) = working.session(&id)? else {
+        return Ok(Thought::Refused(Refusal::SessionNotFound));
+    };
+    if !ask.principal().reaches(&session.organization) {
+        return Ok(Thought::Elsewhere);
+    }
+    let leash = Leash::of(&working, &session)?;
+    let call_number = session.highest_call.saturating_add(1);
+    let call = PreExec {
+        by: agent_itself(&session.organization, &session.agent),
+        session: id.clone(),
+        call_number,
+        nonce: facts::drawn(),
+        rules: facts::under(&leash, &question.call.tool, &question.looked_at),
+        ..question.call.clone()
+    };
+    let replied = facts::suppose(&mut working, log_index.saturating_add(2), Command::PreExec(call))?;
+    let answer = match replied {
+        Some(Reply::Verdict(answer)) => answer,
+        Some(Reply::Refused(refusal)) => return Ok(Thought::Refused(refusal)),
+        _ => return Ok(Thought::Unexpected),
+    };
+    let held = working.hold(&id, call_number)?.map(|hold| hold.amount);
+    let asked = match &answer.approval_id {
+        Some(approval) => working.approval(approval)?.map(|approval| approval.estimate),
+        None => None,
+    };
+    Ok(Thought::Checked(Box::new(Checked {
+        answer,
+        hold: held.or(asked).unwrap_or(NanoUsd::ZERO),
+        leash,
+        log_index,
+    })))
+}
+
+/// The agent as its own certificate would name it.
+fn agent_itself(organization: &OrganizationId, agent: &AgentId) -> Principal {
+    Principal {
+        name: format!("org/{organization}/agent/{agent}"),
+        organization: Some(organization.clone()),
+        agents: vec![AgentPattern::Exact(agent.clone())],
     }
 }

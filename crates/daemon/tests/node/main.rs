@@ -1,5 +1,6 @@
 //! One node over its real ports: what is refused and how, and what an agent is told.
 
+mod guards;
 mod site;
 
 use std::fs;

@@ -1,0 +1,216 @@
+//! What the rules of a session's guards say of a call, found where its arguments are; and calls that are only thought
+//! of.
+//!
+//! INVARIANT: rules that are no longer current decide nothing. The facts name what they were derived from, and the
+//! state machine sends back what is not current at the call's place in the log.
+
+use std::collections::BTreeMap;
+
+use cluster::{Entropy as _, SystemEntropy, Urgency};
+use decision::ToolName;
+use decision::policy::{Asked, evaluate};
+use machine::command::{PreExec, RuleFacts};
+use machine::reply::VerdictReply;
+use machine::table::{Fault, Read as _, Rows, Working};
+use machine::{Batch, Command, Leash, Position, Reply};
+use store::StateView;
+use wire::guard::LookedAt;
+use wire::{Code, Failure};
+
+use crate::door::{Ask, Door};
+use crate::service::unexpected;
+
+/// How often one call is judged anew because its rules changed meanwhile: a guard is written by people, seldom.
+const JUDGED_MAX: usize = 4;
+
+/// Has a call decided by the rules that are current at its place in the log.
+pub async fn decide(
+    door: &Door,
+    ask: &Ask,
+    call: &PreExec,
+    looked_at: &LookedAt<'_>,
+) -> Result<VerdictReply, Failure> {
+    let mut rules = if door.rules_are_used() {
+        first_found(door, ask, call, looked_at).await?
+    } else {
+        None
+    };
+    for _ in 0..=JUDGED_MAX {
+        let call = PreExec {
+            rules,
+            ..call.clone()
+        };
+        match door
+            .propose(ask, Command::PreExec(call.clone()), Urgency::Call)
+            .await?
+        {
+            Reply::Verdict(answer) => return Ok(answer),
+            Reply::Reevaluate(place) => {
+                door.use_rules();
+                if !door.applied_here(ask, place.log_index).await {
+                    break;
+                }
+                rules = door.local(|view| found(view, &call, looked_at))?;
+            }
+            _ => return Err(unexpected("a question")),
+        }
+    }
+    Err(Failure::new(
+        Code::DaemonUnavailable,
+        "the rules above this session change faster than the call can be judged",
+    ))
+}
+
+/// What this node knows. A session that was opened elsewhere a moment ago may not be here yet.
+async fn first_found(
+    door: &Door,
+    ask: &Ask,
+    call: &PreExec,
+    looked_at: &LookedAt<'_>,
+) -> Result<Option<RuleFacts>, Failure> {
+    let read = |view: &StateView<'_>| match view.session(&call.session)? {
+        Some(_) => found(view, call, looked_at).map(Some),
+        None => Ok(None),
+    };
+    match door.local(read)? {
+        Some(found) => Ok(found),
+        None => Ok(door.read(ask, read).await?.flatten()),
+    }
+}
+
+/// What the rules above the call's session say; none where there are none.
+pub fn found<R: Rows>(
+    rows: &R,
+    call: &PreExec,
+    looked_at: &LookedAt<'_>,
+) -> Result<Option<RuleFacts>, Fault> {
+    match rows.session(&call.session)? {
+        Some(session) => Ok(under(&Leash::of(rows, &session)?, &call.tool, looked_at)),
+        None => Ok(None),
+    }
+}
+
+/// What the rules of these guards say; none where there are none.
+pub fn under(leash: &Leash, tool: &ToolName, looked_at: &LookedAt<'_>) -> Option<RuleFacts> {
+    if leash.guards().iter().all(|(_, guard)| guard.rules.is_empty()) {
+        return None;
+    }
+    let tags: BTreeMap<String, String> = looked_at
+        .tags
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let asked = Asked {
+        tool,
+        tags: &tags,
+        params: looked_at.params.as_ref(),
+    };
+    let judged = |(_, guard): &(_, machine::Guard)| evaluate(&guard.rules, &asked);
+    Some(RuleFacts {
+        policy_digest: leash.digest(),
+        matched: leash.guards().iter().map(judged).collect(),
+    })
+}
+
+/// A nonce that no call has had.
+pub fn drawn() -> u64 {
+    SystemEntropy.number().max(1)
+}
+
+/// Carries a command out over the rows as they are. Whoever drops `working` keeps nothing of it.
+pub fn suppose<R: Rows>(
+    working: &mut Working<'_, R>,
+    index: u64,
+    command: Command,
+) -> Result<Option<Reply>, Fault> {
+    let mut seed = [0; 16];
+    SystemEntropy.fill(&mut seed);
+    let batch = Batch {
+        proposed: working.cluster()?.map(|cluster| cluster.now).unwrap_or_default(),
+        seed,
+        version: machine::VERSION,
+        commands: vec![command],
+    };
+    let applied = machine::apply(working, Position { term: 0, index }, &batch)?;
+    Ok(applied.replies.into_iter().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use decision::json::Value;
+    use decision::policy::{Denied, Effect, Matched, Rule};
+    use decision::{AgentId, GuardId, OrganizationId, RuleId, Timestamp, ToolName};
+    use machine::table::{Key, Row, Session};
+    use machine::{Guard, GuardScope, Leash};
+    use wire::guard::LookedAt;
+
+    use super::under;
+
+    fn denying(rule: &str) -> Guard {
+        Guard {
+            rules: vec![Rule {
+                id: RuleId::parse(rule).unwrap(),
+                tools: Vec::new(),
+                tags: Vec::new(),
+                when: Vec::new(),
+                effect: Effect::Deny { trips: false },
+            }],
+            ..Guard::default()
+        }
+    }
+
+    /// The leash of a session that named the guard `leaf`.
+    fn leash(default: Guard, leaf: Guard) -> Leash {
+        let acme = OrganizationId::parse("acme").unwrap();
+        let named = GuardId::parse("leaf").unwrap();
+        let rows = BTreeMap::from([
+            (Key::Guard(GuardScope::Default), Row::Guard(Box::new(default))),
+            (
+                Key::Guard(GuardScope::Named(acme.clone(), named.clone())),
+                Row::Guard(Box::new(leaf)),
+            ),
+        ]);
+        let bot = AgentId::parse("bot-1").unwrap();
+        let mut session = Session::opened(acme, bot, BTreeMap::new(), Timestamp::ZERO);
+        session.guard = Some(named);
+        Leash::of(&rows, &session).unwrap()
+    }
+
+    #[test]
+    fn each_guard_is_judged_at_its_own_place_and_none_where_none_has_rules() {
+        let tool = ToolName::parse("tool").unwrap();
+        let tags = HashMap::new();
+        let looked_at = LookedAt {
+            tags: &tags,
+            params: Some(Value::Object(Vec::new())),
+        };
+        let plain = leash(Guard::default(), Guard::default());
+        assert_eq!(under(&plain, &tool, &looked_at), None);
+
+        let denied = |rule: &str| Matched {
+            denied: Some(Denied {
+                rule: RuleId::parse(rule).unwrap(),
+                trips: false,
+            }),
+            ..Matched::default()
+        };
+        let rows = [
+            (
+                leash(denying("a"), Guard::default()),
+                [denied("a"), Matched::default()],
+            ),
+            (
+                leash(Guard::default(), denying("b")),
+                [Matched::default(), denied("b")],
+            ),
+            (leash(denying("a"), denying("b")), [denied("a"), denied("b")]),
+        ];
+        for (leash, matched) in rows {
+            let facts = under(&leash, &tool, &looked_at).unwrap();
+            assert_eq!(facts.policy_digest, leash.digest());
+            assert_eq!(facts.matched, matched);
+        }
+    }
+}
