@@ -52,9 +52,10 @@ fn one_approval_asked_for_at_three_nodes_at_once_releases_once() {
         let session = register(&cluster, 0, "agent", "bot-1", None).await;
         for round in 0..5_u64 {
             let nonce = nonce();
+            let params = format!("{{\"round\":{round}}}");
             let held = ask(
                 &patient(&cluster, 0),
-                &call(&session, round * 10 + 1, nonce, "{\"a\":1}"),
+                &call(&session, round * 10 + 1, nonce, &params),
             )
             .await;
             assert_eq!(held.verdict(), sp::Verdict::Hitl, "{held:?}");

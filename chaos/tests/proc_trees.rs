@@ -78,24 +78,19 @@ async fn twenty_one_agents_share_one_dollar_and_one_halt() {
         let request = question(&sessions[place], number);
         async move { client.pre_exec(request).await.expect("a verdict") }
     };
-    for place in 0..21 {
+    for (place, name) in names.iter().enumerate() {
         let answer = one(place, place % 3, 1_000).await;
-        assert_eq!(
-            answer.verdict(),
-            sp::Verdict::Allow,
-            "{}: {answer:?}",
-            names[place]
-        );
+        assert_eq!(answer.verdict(), sp::Verdict::Allow, "{name}: {answer:?}");
     }
     let engaged = cluster.json(
         "operator",
         &["kill", "engage", "org/acme/guard/root", "--reason", "stray"],
     );
     assert_eq!(engaged["confirmed_by_all"], true, "{engaged}");
-    for place in 0..21 {
-        for node in 0..3 {
-            let answer = one(place, node, 2_000 + u64::try_from(node).expect("a number")).await;
-            assert_eq!(answer.reason, "run_halted:guard:root", "{}", names[place]);
+    for (place, name) in names.iter().enumerate() {
+        for (node, number) in (0..3).zip(2_000..) {
+            let answer = one(place, node, number).await;
+            assert_eq!(answer.reason, "run_halted:guard:root", "{name}");
         }
     }
     let listed = cluster.json("operator", &["kill", "list"]);

@@ -83,7 +83,8 @@ async fn tell_approval(
             Err(_) => true,
         };
         let status = now.as_ref().map(|now| now.status).ok();
-        if (ends || status != told) && sender.send(now).await.is_err() || ends {
+        let gone = (ends || status != told) && sender.send(now).await.is_err();
+        if gone || ends {
             return;
         }
         told = status;
