@@ -211,7 +211,10 @@ fn where_all_match_the_whole_order_is_listed() {
 
 /// A world in which a person let the call run that is looked at.
 fn released() -> World {
-    let mut world = World::under(Guard::unlimited());
+    let mut world = World::under(Guard {
+        pause_scope: PauseScope::Call,
+        ..Guard::unlimited()
+    });
     world.put(Guard {
         hitl: HitlRule::Always,
         ..wide()
