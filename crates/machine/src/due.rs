@@ -208,7 +208,7 @@ fn remove<R: Rows>(turn: &mut Turn<'_, '_, R>, id: SessionId, limit: usize) -> R
     }
     turn.rows.delete(Key::Account(AccountId::Session(id.clone())));
     // A halt of what is gone could never be released: its id comes to nobody again.
-    turn.rows.delete(Key::Halt(Scope::Session(id.clone())));
+    halt::forget(turn, Scope::Session(id.clone()))?;
     turn.rows
         .delete(Key::SessionOf(session.organization, session.agent, id.clone()));
     turn.rows.delete(Key::Session(id));
