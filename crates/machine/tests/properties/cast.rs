@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use audit::{Seal, Signer};
 use decision::json::Value;
 use decision::policy::{Asked, evaluate};
-use decision::{AgentId, ApprovalId, Digest, DurationNs, NanoUsd, OrganizationId, SessionId, ToolName};
+use decision::{
+    AgentId, ApprovalId, Digest, DurationNs, NanoUsd, OrganizationId, SessionId, Timestamp, ToolName,
+};
 use machine::approval::Approval;
 use machine::command::{
     AttachShown, Correct, Decide, EndSession, Engage, Fixture, FixtureSession, GrantBudget, Init, Limit,
@@ -13,8 +15,8 @@ use machine::command::{
     RuleFacts, Ruling, Seen, SessionAct, SetBudget, Successor,
 };
 use machine::reply::Reply;
-use machine::table::{Key, Read as _, Row};
-use machine::{AccountId, Command, GuardScope, Leash, Scope};
+use machine::table::{Change, Key, Read as _, Row, Working};
+use machine::{AccountId, Applied, Batch, Command, GuardScope, Leash, Position, Scope, VERSION, apply};
 
 use super::names::{
     ACCOUNTS, AGENTS, GUARD_SCOPES, SCOPES, agent_of, arguments, digest, guard_at, guards, operators, person,
@@ -27,7 +29,7 @@ pub type Rows = BTreeMap<Key, Row>;
 /// The sessions that steps may name, and the commands that may come again.
 #[derive(Default)]
 pub struct Cast {
-    pub sessions: Vec<(SessionId, usize)>,
+    sessions: Vec<(SessionId, usize)>,
     sent: Vec<Command>,
 }
 
@@ -56,6 +58,18 @@ impl Cast {
                 justification: String::new(),
             })
         };
+        let open = |agent: usize, guard: Option<&str>| {
+            let (organization, name) = AGENTS[agent];
+            Command::Register(Register {
+                by: agent_of(agent),
+                organization: OrganizationId::parse(organization).unwrap(),
+                agent: AgentId::parse(name).unwrap(),
+                resume: None,
+                request: None,
+                metadata: BTreeMap::new(),
+                guard: guard.map(|id| decision::GuardId::parse(id).unwrap()),
+            })
+        };
         vec![
             Command::Init(Init {
                 chain_id: "chain".into(),
@@ -68,6 +82,9 @@ impl Cast {
             fund("org/globex", Limit::Unlimited),
             put("org/acme/guard/team", 10),
             put("org/acme/guard/left", 10),
+            open(0, Some("left")),
+            open(1, None),
+            open(2, None),
         ]
     }
 
@@ -119,8 +136,26 @@ impl Cast {
         self.sessions.iter().position(ended).or(room)
     }
 
+    /// The commands of some steps, which travel together; waiting moves the clock.
+    pub fn commands(&self, rows: &Rows, now: &mut u64, steps: &[Step]) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for step in steps {
+            if let Step::Wait(seconds) = step {
+                *now += seconds * 1_000_000_000;
+            } else {
+                commands.extend(self.command(rows, step));
+            }
+        }
+        commands
+    }
+
+    /// Places count round and round.
+    fn session_at(&self, place: usize) -> Option<&(SessionId, usize)> {
+        self.sessions.get(place.checked_rem(self.sessions.len())?)
+    }
+
     /// The command that a step is now; none where what it names is not there.
-    pub fn command(&self, rows: &Rows, step: &Step) -> Option<Command> {
+    fn command(&self, rows: &Rows, step: &Step) -> Option<Command> {
         Some(match step {
             Step::Wait(_) => return None,
             Step::Due => Command::Due,
@@ -141,10 +176,10 @@ impl Cast {
             }
             Step::Report(report) => Command::PostExec(self.post_exec(rows, report)?),
             Step::Seen(place) => Command::Seen(Seen {
-                sessions: vec![self.sessions.get(*place)?.0.clone()],
+                sessions: vec![self.session_at(*place)?.0.clone()],
             }),
             Step::End(place) => {
-                let (session, agent) = self.sessions.get(*place)?.clone();
+                let (session, agent) = self.session_at(*place)?.clone();
                 Command::EndSession(EndSession {
                     by: agent_of(agent),
                     session,
@@ -169,14 +204,14 @@ impl Cast {
                     justification: String::new(),
                 })
             }
-            Step::Engage { .. } | Step::Release { .. } => self.halt(step)?,
+            Step::Engage { .. } | Step::Release { .. } => self.halt(rows, step)?,
             Step::Act {
                 session,
                 act,
                 request,
             } => Command::Session(SessionAct {
                 by: root(),
-                session: self.sessions.get(*session)?.0.clone(),
+                session: self.session_at(*session)?.0.clone(),
                 act: *act,
                 justification: "so".into(),
                 request: operators(*request, &format!("{act:?} {session}")),
@@ -223,7 +258,7 @@ impl Cast {
             self.free_place(rows)?;
         }
         let resume = match resume {
-            Some(place) => Some(self.sessions.get(*place)?.0.clone()),
+            Some(place) => Some(self.session_at(*place)?.0.clone()),
             None => None,
         };
         let (organization, name) = AGENTS[*agent];
@@ -240,7 +275,7 @@ impl Cast {
     }
 
     fn pre_exec(&self, rows: &Rows, call: &Call) -> Option<PreExec> {
-        let (session, agent) = self.sessions.get(call.session)?.clone();
+        let (session, agent) = self.session_at(call.session)?.clone();
         let agent = if call.stranger {
             (agent + 1) % AGENTS.len()
         } else {
@@ -326,7 +361,7 @@ impl Cast {
     }
 
     fn post_exec(&self, rows: &Rows, report: &Report) -> Option<PostExec> {
-        let (session, agent) = self.sessions.get(report.session)?.clone();
+        let (session, agent) = self.session_at(report.session)?.clone();
         let number = match report.hold {
             Some(place) => hold_at(rows, &session, place)?,
             None => report.number,
@@ -425,7 +460,7 @@ impl Cast {
         })
     }
 
-    fn halt(&self, step: &Step) -> Option<Command> {
+    fn halt(&self, rows: &Rows, step: &Step) -> Option<Command> {
         Some(match step {
             Step::Engage {
                 by,
@@ -449,7 +484,7 @@ impl Cast {
                 })
             }
             Step::Release { by, scope, request } => {
-                let scope = self.scope(*scope)?;
+                let scope = stopped(rows, *scope).or_else(|| self.scope(*scope))?;
                 Command::Release(Release {
                     by: person(*by),
                     request: operators(*request, &format!("release {scope}")),
@@ -463,7 +498,7 @@ impl Cast {
     }
 
     fn redeem(&self, rows: &Rows, session: usize, call: usize, wrong: bool, id: u16) -> Option<Redeem> {
-        let (session, agent) = self.sessions.get(session)?.clone();
+        let (session, agent) = self.session_at(session)?.clone();
         let call_number = hold_at(rows, &session, call)?;
         let ticket = rows.call(&session, call_number).unwrap()?.ticket?.id;
         let ticket = if wrong { "tkt_other".to_owned() } else { ticket };
@@ -480,7 +515,7 @@ impl Cast {
         match ACCOUNTS.get(place) {
             Some(account) => Some(account.parse().unwrap()),
             None => Some(AccountId::Session(
-                self.sessions.get(place - ACCOUNTS.len())?.0.clone(),
+                self.session_at(place - ACCOUNTS.len())?.0.clone(),
             )),
         }
     }
@@ -488,9 +523,36 @@ impl Cast {
     fn scope(&self, place: usize) -> Option<Scope> {
         match SCOPES.get(place) {
             Some(scope) => Some(scope.parse().unwrap()),
-            None => Some(Scope::Session(self.sessions.get(place - SCOPES.len())?.0.clone())),
+            None => Some(Scope::Session(self.session_at(place - SCOPES.len())?.0.clone())),
         }
     }
+}
+
+/// The batch at a place of the log.
+pub fn batch(place: usize, now: u64, commands: Vec<Command>) -> Batch {
+    Batch {
+        proposed: Timestamp::from_nanos(now),
+        seed: u128::try_from(place).unwrap().to_be_bytes(),
+        version: VERSION,
+        commands,
+    }
+}
+
+/// Applies one batch to rows in memory.
+pub fn run(rows: &mut Rows, place: usize, batch: &Batch) -> Applied {
+    let at = Position {
+        term: 1,
+        index: u64::try_from(place).unwrap() + 1,
+    };
+    let mut working = Working::over(rows);
+    let applied = apply(&mut working, at, batch).unwrap();
+    for change in working.into_changes() {
+        match change {
+            Change::Put(key, row) => rows.insert(key, row),
+            Change::Delete(key) => rows.remove(&key),
+        };
+    }
+    applied
 }
 
 /// The retry key of a call, with all that it must agree with.
@@ -552,6 +614,16 @@ fn hold_at(rows: &Rows, session: &SessionId, place: usize) -> Option<u64> {
         _ => None,
     });
     numbers.nth(place)
+}
+
+/// A scope that stands stopped.
+fn stopped(rows: &Rows, place: usize) -> Option<Scope> {
+    let stands = |(key, row): (&Key, &Row)| match (key, row) {
+        (Key::Halt(scope), Row::Halt(halt)) if halt.engaged => Some(scope.clone()),
+        _ => None,
+    };
+    let all: Vec<_> = rows.iter().filter_map(stands).collect();
+    all.get(place.checked_rem(all.len())?).cloned()
 }
 
 fn used(rows: &Rows, account: &AccountId) -> NanoUsd {

@@ -236,12 +236,12 @@ pub fn guards(place: usize) -> Guard {
         17 => Guard {
             budget: budget(10),
             probabilistic: Some(PerBillion::ONE),
-            hitl: HitlRule::OnThreshold(PerBillion::from_percent(30).unwrap()),
             ..guard
         },
         18 => Guard {
             budget: budget(50),
             budget_scope: BudgetScope::Agent,
+            hitl: HitlRule::OnThreshold(PerBillion::from_percent(70).unwrap()),
             ..guard
         },
         _ => Guard {

@@ -148,16 +148,16 @@ pub struct Report {
 pub fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => waits().prop_map(Step::Wait),
-        3 => registers(),
+        5 => registers(),
         6 => prop_oneof![2 => 0..5_usize, 1 => 0..30_usize].prop_map(Step::Again),
-        16 => calls().prop_map(Step::Call),
+        24 => calls().prop_map(Step::Call),
         6 => follows(),
         9 => reports().prop_map(Step::Report),
         1 => session().prop_map(Step::Seen),
         1 => session().prop_map(Step::End),
         4 => Just(Step::Due),
         6 => money(),
-        2 => (0..GUARD_SCOPES.len(), 0..GUARDS, flag(0.1), request())
+        1 => (0..GUARD_SCOPES.len(), 0..GUARDS, flag(0.1), request())
             .prop_map(|(scope, guard, stale, request)| Step::Guard { scope, guard, stale, request }),
         1 => engages(),
         6 => (0..4_usize, 0..SCOPES.len() + SESSIONS, request())
@@ -165,7 +165,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         4 => (session(), act(), request()).prop_map(|(session, act, request)| Step::Act { session, act, request }),
         3 => (0..4_usize, flag(0.2)).prop_map(|(approval, wrong)| Step::Shown { approval, wrong }),
         6 => decides(),
-        4 => (session(), 0..4_usize, flag(0.1), request())
+        5 => (session(), 0..4_usize, flag(0.1), request())
             .prop_map(|(session, call, wrong, request)| Step::Redeem { session, call, wrong, request }),
         2 => rare(),
     ]
@@ -198,7 +198,7 @@ fn waits() -> impl Strategy<Value = u64> {
 }
 
 fn registers() -> impl Strategy<Value = Step> {
-    let resume = proptest::option::of(session());
+    let resume = proptest::option::weighted(0.3, session());
     let request = proptest::option::of(0..4_u8);
     let guard = proptest::option::of(0..3_usize);
     (0..3_usize, resume, request, guard).prop_map(|(agent, resume, request, guard)| Step::Register {

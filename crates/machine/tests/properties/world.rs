@@ -1,13 +1,13 @@
 //! A machine that is told steps; what it promised is checked after every batch.
 
 use audit::Entry;
-use decision::{NanoUsd, SessionId, Timestamp};
+use decision::{NanoUsd, SessionId};
 use machine::command::{Act, SessionAct};
 use machine::reply::{Refusal, Reply};
-use machine::table::{Change, Key, Row, Session, Working};
-use machine::{AccountId, Applied, Batch, Command, Position, Scope, VERSION, apply, check};
+use machine::table::{Key, Row, Session};
+use machine::{AccountId, Applied, Batch, Command, Scope, check};
 
-use super::cast::{Cast, Rows};
+use super::cast::{Cast, Rows, batch, run};
 use super::names::{request, root};
 use super::promises::{Checked, Promises, ensure};
 use super::step::Step;
@@ -35,20 +35,8 @@ impl World {
 
     /// Applies steps as one batch, and checks everything.
     pub fn take(&mut self, steps: &[Step]) -> Checked {
-        let commands = self.commands(steps);
+        let commands = self.cast.commands(&self.rows, &mut self.now, steps);
         self.commit(commands)
-    }
-
-    fn commands(&mut self, steps: &[Step]) -> Vec<Command> {
-        let mut commands = Vec::new();
-        for step in steps {
-            if let Step::Wait(seconds) = step {
-                self.now += seconds * 1_000_000_000;
-            } else {
-                commands.extend(self.cast.command(&self.rows, step));
-            }
-        }
-        commands
     }
 
     /// After everything, all that is due is done in the end: money is free of holds, and no session is left.
@@ -99,17 +87,8 @@ impl World {
         (rows, entries)
     }
 
-    fn batch(&self, commands: Vec<Command>) -> Batch {
-        Batch {
-            proposed: Timestamp::from_nanos(self.now),
-            seed: u128::try_from(self.log.len()).unwrap().to_be_bytes(),
-            version: VERSION,
-            commands,
-        }
-    }
-
     fn commit(&mut self, commands: Vec<Command>) -> Checked {
-        let batch = self.batch(commands);
+        let batch = batch(self.log.len(), self.now, commands);
         let before = self.rows.clone();
         let applied = run(&mut self.rows, self.log.len(), &batch);
         let checked = self.check(&before, &batch, &applied);
@@ -162,23 +141,6 @@ impl World {
             format!("{command:?} changed something")
         })
     }
-}
-
-/// Applies one batch to rows in memory.
-pub fn run(rows: &mut Rows, place: usize, batch: &Batch) -> Applied {
-    let at = Position {
-        term: 1,
-        index: u64::try_from(place).unwrap() + 1,
-    };
-    let mut working = Working::over(rows);
-    let applied = apply(&mut working, at, batch).unwrap();
-    for change in working.into_changes() {
-        match change {
-            Change::Put(key, row) => rows.insert(key, row),
-            Change::Delete(key) => rows.remove(&key),
-        };
-    }
-    applied
 }
 
 pub fn session<'a>(rows: &'a Rows, id: &SessionId) -> Option<&'a Session> {
