@@ -302,7 +302,6 @@ impl Asked<'_> {
                 jitter,
             }),
             mode,
-            ..Facts::core()
         }
     }
 

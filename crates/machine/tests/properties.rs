@@ -8,6 +8,8 @@
 
 #[path = "properties/cast.rs"]
 mod cast;
+#[path = "properties/found.rs"]
+mod found;
 #[path = "properties/names.rs"]
 mod names;
 #[path = "properties/promises.rs"]

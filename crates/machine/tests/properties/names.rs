@@ -34,10 +34,12 @@ pub const SCOPES: [&str; 6] = [
     "global",
 ];
 /// Whose accounts are changed, besides sessions'.
-pub const ACCOUNTS: [&str; 5] = [
+pub const ACCOUNTS: [&str; 7] = [
     "org/acme",
     "org/globex",
     "org/acme/agent/bot-1",
+    "org/acme/agent/bot-2",
+    "org/globex/agent/bot-1",
     "org/acme/guard/team",
     "org/acme/guard/left",
 ];
@@ -54,12 +56,15 @@ fn principal(name: &str, organization: Option<&str>) -> Principal {
     }
 }
 
-/// Two people of acme, one of globex, and the cluster's own.
+/// People: two of acme, one of globex, and two of the whole cluster.
+pub const PEOPLE: usize = 5;
+
 pub fn person(place: usize) -> Principal {
     match place {
         0 => principal("org/acme/admin/ann", Some("acme")),
         1 => principal("org/acme/admin/bob", Some("acme")),
         2 => principal("org/globex/admin/cem", Some("globex")),
+        3 => principal("cluster/admin/eve", None),
         _ => root(),
     }
 }

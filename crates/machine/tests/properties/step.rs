@@ -4,7 +4,7 @@ use machine::command::Act;
 use machine::table::HaltMode;
 use proptest::prelude::*;
 
-use super::names::{ACCOUNTS, GUARD_SCOPES, GUARDS, SCOPES};
+use super::names::{ACCOUNTS, GUARD_SCOPES, GUARDS, PEOPLE, SCOPES};
 
 /// A command in terms of what there is: places count from the first, and say nothing where there is none.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ pub struct Report {
 pub fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => waits().prop_map(Step::Wait),
-        5 => registers(),
+        8 => registers(),
         6 => prop_oneof![2 => 0..5_usize, 1 => 0..30_usize].prop_map(Step::Again),
         24 => calls().prop_map(Step::Call),
         6 => follows(),
@@ -160,9 +160,9 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (0..GUARD_SCOPES.len(), 0..GUARDS, flag(0.1), request())
             .prop_map(|(scope, guard, stale, request)| Step::Guard { scope, guard, stale, request }),
         1 => engages(),
-        6 => (0..4_usize, 0..SCOPES.len() + SESSIONS, request())
+        6 => (0..PEOPLE, 0..SCOPES.len() + SESSIONS, request())
             .prop_map(|(by, scope, request)| Step::Release { by, scope, request }),
-        4 => (session(), act(), request()).prop_map(|(session, act, request)| Step::Act { session, act, request }),
+        5 => (session(), act(), request()).prop_map(|(session, act, request)| Step::Act { session, act, request }),
         3 => (0..4_usize, flag(0.2)).prop_map(|(approval, wrong)| Step::Shown { approval, wrong }),
         6 => decides(),
         5 => (session(), 0..4_usize, flag(0.1), request())
@@ -198,9 +198,9 @@ fn waits() -> impl Strategy<Value = u64> {
 }
 
 fn registers() -> impl Strategy<Value = Step> {
-    let resume = proptest::option::weighted(0.3, session());
+    let resume = proptest::option::weighted(0.25, session());
     let request = proptest::option::of(0..4_u8);
-    let guard = proptest::option::of(0..3_usize);
+    let guard = proptest::option::weighted(0.4, 0..3_usize);
     (0..3_usize, resume, request, guard).prop_map(|(agent, resume, request, guard)| Step::Register {
         agent,
         resume,
@@ -211,7 +211,7 @@ fn registers() -> impl Strategy<Value = Step> {
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        4 => Just(Act::ResetCircuit),
+        6 => Just(Act::ResetCircuit),
         1 => Just(Act::Pause),
         2 => Just(Act::Resume),
         1 => Just(Act::Terminate),
@@ -229,7 +229,7 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 fn cost() -> impl Strategy<Value = Option<i64>> {
-    proptest::option::weighted(0.8, prop_oneof![12 => 0..6_i64, 1 => Just(i64::MAX)])
+    proptest::option::weighted(0.8, prop_oneof![40 => 0..6_i64, 1 => Just(i64::MAX)])
 }
 
 fn money() -> impl Strategy<Value = Step> {
@@ -254,7 +254,7 @@ fn engages() -> impl Strategy<Value = Step> {
     let mode = prop_oneof![Just(HaltMode::Halt), Just(HaltMode::Pause), Just(HaltMode::Drain)];
     let ttl = proptest::option::weighted(0.4, prop_oneof![Just(30_u64), Just(7_200)]);
     let scope = 0..SCOPES.len() + SESSIONS;
-    (0..4_usize, scope, mode, ttl, flag(0.3), request()).prop_map(
+    (0..PEOPLE, scope, mode, ttl, flag(0.3), request()).prop_map(
         |(by, scope, mode, ttl, two_person, request)| Step::Engage {
             by,
             scope,
@@ -274,7 +274,7 @@ fn decides() -> impl Strategy<Value = Step> {
         1 => Just(Said::Defer),
         1 => Just(Said::Escalate),
     ];
-    (0..4_usize, 0..4_usize, ruling, flag(0.1), request()).prop_map(
+    (0..PEOPLE, 0..4_usize, ruling, flag(0.1), request()).prop_map(
         |(by, approval, ruling, stale, request)| Step::Decide {
             by,
             approval,

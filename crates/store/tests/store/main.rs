@@ -12,6 +12,8 @@ mod cast;
 mod contract;
 mod directory;
 mod fixture;
+#[path = "../../../machine/tests/properties/found.rs"]
+mod found;
 mod kill;
 mod measure;
 #[path = "../../../machine/tests/properties/names.rs"]

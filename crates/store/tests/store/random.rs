@@ -6,8 +6,8 @@ use std::ops::Range;
 use machine::reply::Reply;
 use machine::{Command, check};
 use openraft::EntryPayload;
-use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use openraft::RaftSnapshotBuilder;
+use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine};
 use proptest::collection::vec;
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -26,7 +26,10 @@ const SEED: [u8; 32] = [7; 32];
 async fn a_hundred_thousand_random_commands_give_one_state_on_three_disks_and_after_a_replay() {
     let (log, accepted) = draw();
     println!("{accepted:#?}");
-    let never: Vec<_> = KINDS.iter().filter(|kind| !accepted.contains_key(*kind)).collect();
+    let never: Vec<_> = KINDS
+        .iter()
+        .filter(|kind| !accepted.contains_key(*kind))
+        .collect();
     assert!(never.is_empty(), "never accepted: {never:?}");
 
     let (first, snapshot) = in_long_runs_with_restarts(&log).await;
@@ -59,7 +62,11 @@ fn draw() -> (Vec<Entry>, BTreeMap<&'static str, usize>) {
         let looked_at = drawn / LOOK;
         drawn += batch.commands.len();
         if drawn / LOOK > looked_at || drawn >= COMMANDS {
-            assert_eq!(check::broken(&rows), Vec::<String>::new(), "after {drawn} commands");
+            assert_eq!(
+                check::broken(&rows),
+                Vec::<String>::new(),
+                "after {drawn} commands"
+            );
         }
         log.push(Entry {
             log_id: log_id(place as u64 + 1),
@@ -103,7 +110,11 @@ async fn in_short_runs_with_crashes(log: &[Entry]) -> StateHash {
     let mut dice = Dice(7);
     let mut store = Store::in_memory(&node, options).unwrap();
     for life in 1..=8 {
-        let until = if life == 8 { log.len() } else { log.len() / 8 * life };
+        let until = if life == 8 {
+            log.len()
+        } else {
+            log.len() / 8 * life
+        };
         apply_up_to(&mut store, log, until, |_| 1 + dice.roll(40)).await;
         if life % 2 == 0 {
             store.reader.flush().await.unwrap();
@@ -179,9 +190,28 @@ fn is_accepted(command: &Command, reply: &Reply) -> bool {
 }
 
 const KINDS: [&str; 22] = [
-    "Init", "Register", "PreExec", "PostExec", "Seen", "EndSession", "Due", "SetBudget", "GrantBudget",
-    "PutGuard", "Engage", "Release", "Session", "RegisterKey", "Seal", "Members", "Refused", "Fixture",
-    "AttachShown", "Decide", "Correct", "Redeem",
+    "Init",
+    "Register",
+    "PreExec",
+    "PostExec",
+    "Seen",
+    "EndSession",
+    "Due",
+    "SetBudget",
+    "GrantBudget",
+    "PutGuard",
+    "Engage",
+    "Release",
+    "Session",
+    "RegisterKey",
+    "Seal",
+    "Members",
+    "Refused",
+    "Fixture",
+    "AttachShown",
+    "Decide",
+    "Correct",
+    "Redeem",
 ];
 
 fn kind(command: &Command) -> &'static str {
