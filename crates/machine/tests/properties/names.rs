@@ -107,7 +107,7 @@ pub fn guard_at(scope: &GuardScope, place: usize) -> Guard {
                 guard.agents = vec![AgentPattern::Prefix("bot".into())];
             }
         }
-        GuardScope::Organization(_) if place % 2 == 0 => guard.parent = GuardId::parse("team").ok(),
+        GuardScope::Organization(_) if place.is_multiple_of(2) => guard.parent = GuardId::parse("team").ok(),
         GuardScope::Organization(_) | GuardScope::Agent(..) | GuardScope::Default => {}
     }
     guard
