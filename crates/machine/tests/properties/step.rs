@@ -149,7 +149,7 @@ pub fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => waits().prop_map(Step::Wait),
         8 => registers(),
-        6 => prop_oneof![2 => 0..5_usize, 1 => 0..30_usize].prop_map(Step::Again),
+        12 => prop_oneof![2 => 0..5_usize, 1 => 0..30_usize].prop_map(Step::Again),
         24 => calls().prop_map(Step::Call),
         6 => follows(),
         9 => reports().prop_map(Step::Report),
@@ -159,7 +159,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         6 => money(),
         1 => (0..GUARD_SCOPES.len(), 0..GUARDS, flag(0.1), request())
             .prop_map(|(scope, guard, stale, request)| Step::Guard { scope, guard, stale, request }),
-        1 => engages(),
+        2 => engages(),
         6 => (0..PEOPLE, 0..SCOPES.len() + SESSIONS, request())
             .prop_map(|(by, scope, request)| Step::Release { by, scope, request }),
         5 => (session(), act(), request()).prop_map(|(session, act, request)| Step::Act { session, act, request }),
@@ -316,7 +316,13 @@ fn calls() -> impl Strategy<Value = Call> {
         number(),
         prop_oneof![2 => Just(0_u64), 1 => 1..8_u64],
     );
-    let arguments = (0..2_u8, 0..3_u8, 0..20_u8, cost(), proptest::option::of(0..12_u8));
+    let arguments = (
+        0..2_u8,
+        0..3_u8,
+        0..20_u8,
+        cost(),
+        proptest::option::weighted(0.7, 0..12_u8),
+    );
     let claims = (
         proptest::option::weighted(0.1, 0..4_usize),
         flag(0.05),
