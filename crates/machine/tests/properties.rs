@@ -65,7 +65,7 @@ fn the_steps_reach_every_kind_of_answer() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let steps = vec(step(), 100..150);
     let mut seen = std::collections::BTreeSet::new();
-    for guard in (0..GUARDS).cycle().take(400) {
+    for guard in (0..GUARDS).cycle().take(1_000) {
         let steps: Vec<Step> = steps.new_tree(&mut runner).unwrap().current();
         let mut world = World::formed(guard);
         for step in &steps {

@@ -189,7 +189,7 @@ pub fn guards(place: usize) -> Guard {
         },
         13 => Guard {
             breakers: Breakers {
-                name_streak: Some(3),
+                name_streak: Some(2),
                 storm: Some(Storm {
                     calls: 3,
                     window: 5,

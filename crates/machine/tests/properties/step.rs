@@ -157,7 +157,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => session().prop_map(Step::End),
         4 => Just(Step::Due),
         6 => money(),
-        1 => (0..GUARD_SCOPES.len(), 0..GUARDS, flag(0.1), request())
+        2 => (0..GUARD_SCOPES.len(), 0..GUARDS, flag(0.1), request())
             .prop_map(|(scope, guard, stale, request)| Step::Guard { scope, guard, stale, request }),
         2 => engages(),
         6 => (0..PEOPLE, 0..SCOPES.len() + SESSIONS, request())
