@@ -105,6 +105,7 @@ fn a_pending_approval_outlives_every_node_and_an_expired_one_never_releases() {
         approval_ttl_seconds: 120,
         ..always()
     });
+    let _in_it = runtime.enter();
     let session = runtime.block_on(register(&cluster, 0, "agent", "bot-1", None));
     let pending = call(&session, 1, nonce(), "{}");
     let held = runtime.block_on(ask(&patient(&cluster, 0), &pending));

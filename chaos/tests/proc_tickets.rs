@@ -42,6 +42,7 @@ async fn a_ticket_has_one_winner_on_any_node_and_through_failover() {
         tickets.push(allowed.authorization);
     }
     // Read offline it says where it comes from, and nothing more.
+    cluster.wait_quiet();
     let list = |channel, request| async move { AuditClient::new(channel).list_keys(request).await };
     let listed = cluster
         .pool_of(0, "cluster_auditor")

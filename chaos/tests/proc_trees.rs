@@ -69,7 +69,7 @@ async fn twenty_one_agents_share_one_dollar_and_one_halt() {
     let drawn: i64 = futures::future::join_all(drawing).await.into_iter().sum();
     assert_eq!(drawn, 100 * CENT, "exactly one dollar");
     let account = cluster.json("operator", &["budget", "show", "org/acme/guard/root"]);
-    assert_eq!(account["available_usd"], "0.00", "{account}");
+    assert_eq!(account["available"], "0.00", "{account}");
 
     // With more money all go on, until the root is halted: then none does, on no node.
     cluster.json("operator", &["budget", "set", "org/acme/guard/root", "100.00"]);

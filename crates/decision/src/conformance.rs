@@ -153,6 +153,11 @@ fn without_seal<'a>(fixture: &Value<'a>) -> Value<'a> {
 }
 
 fn decide_fixture(fixture: &Value<'_>) -> Decision {
+    with_facts(fixture, decide)
+}
+
+/// Reads a fixture's facts, and gives what is made of them: for other deciders of the same cases.
+pub fn with_facts<T>(fixture: &Value<'_>, then: impl FnOnce(&Facts<'_>) -> T) -> T {
     let (config, state, call) = (
         fixture.field("config"),
         fixture.field("state"),
@@ -175,7 +180,7 @@ fn decide_fixture(fixture: &Value<'_>) -> Decision {
         .and_then(|tool| field(field(state, "repeat_counts"), tool))
         .and_then(count);
 
-    decide(&Facts {
+    then(&Facts {
         malformed: is_malformed(params),
         circuit_tripped: field(state, "circuit_tripped").is_some_and(is_truthy),
         nonce,

@@ -217,7 +217,9 @@ pub(crate) fn settle<R: Rows>(
             .rows
             .account(id)?
             .ok_or_else(|| Fault::Missing(key.clone()))?;
-        let Some(spent) = account.spent.checked_add(charge) else {
+        // A late report may give back what time has charged, but not what a correction gave back already.
+        let spent = account.spent.checked_add(charge);
+        let Some(spent) = spent.filter(|spent| !spent.is_negative()) else {
             return Ok(Err(Overflow));
         };
         account.spent = spent;

@@ -1,16 +1,19 @@
 //! Invariants over all rows: what must hold between any two commands.
 
+mod tree;
+
 use std::collections::BTreeMap;
 
-use decision::{AgentId, ApprovalId, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp};
+use decision::{AgentId, ApprovalId, GuardId, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp};
 
-use crate::approval::Approval;
+use crate::approval::{Approval, OPEN_APPROVALS_MAX};
 use crate::nonce::nonce_place;
-use crate::scope::{AccountId, Scope};
+use crate::scope::{AccountId, GuardScope, Scope};
 use crate::table::{
     Account, Answer, Call, DueWork, Fault, Hold, Key, Phase, Recorded, Requester, Row, Rows, SESSION_KEPT,
     Session, SessionStatus,
 };
+use crate::tally::Tally;
 
 /// Reads all rows that the invariants are about, and gives what is broken.
 ///
@@ -18,15 +21,28 @@ use crate::table::{
 /// The rows cannot be read.
 pub fn broken_in<R: Rows>(rows: &R) -> Result<Vec<String>, Fault> {
     let (first, last) = (SessionId::below_all(), SessionId::above_all());
+    let least = OrganizationId::below_all;
+    let of_guard = || AccountId::Guard(OrganizationId::above_all(), GuardId::above_all());
     let tables = [
         (Key::Cluster, Key::Chain),
         (
-            Key::Halt(Scope::Session(first.clone())),
-            Key::Halt(Scope::Session(last.clone())),
+            Key::Guard(GuardScope::Default),
+            Key::Guard(GuardScope::Named(
+                OrganizationId::above_all(),
+                GuardId::above_all(),
+            )),
         ),
         (
-            Key::Account(AccountId::Organization(OrganizationId::below_all())),
-            Key::Account(AccountId::Session(last.clone())),
+            Key::Halt(Scope::Global),
+            Key::Halt(Scope::Guard(OrganizationId::above_all(), GuardId::above_all())),
+        ),
+        (
+            Key::Account(AccountId::Organization(least())),
+            Key::Account(of_guard()),
+        ),
+        (
+            Key::Tally(AccountId::Organization(least())),
+            Key::Tally(of_guard()),
         ),
         (Key::Session(first.clone()), Key::Session(last.clone())),
         (
@@ -65,6 +81,7 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
     let mut check = Check {
         rows,
         held: BTreeMap::new(),
+        tallies: BTreeMap::new(),
         broken: Vec::new(),
     };
     for (key, row) in rows {
@@ -77,12 +94,19 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
             }
             (Key::Approval(id), Row::Approval(approval)) => check.approval(id, approval),
             (Key::Due(at, DueWork::HoldExpiry(id, number)), Row::Mark) => check.timer(*at, id, *number),
-            (Key::Halt(Scope::Session(id)) | Key::Account(AccountId::Session(id)), _)
-            | (Key::Nonces(id, _) | Key::SessionOf(_, _, id), _) => check.of_a_session(key, id),
+            (Key::Due(at, DueWork::ApprovalExpiry(id)), Row::Mark) => check.approval_timer(*at, id),
+            (Key::Due(at, DueWork::DrainEnd(scope)), Row::Mark) => check.drain_timer(*at, scope),
+            (Key::ApprovalOf(of, id), Row::Mark) => check.approval_index(of, id),
+            (Key::Guard(scope), Row::Guard(guard)) => check.guard(scope, guard),
+            (Key::Halt(scope), Row::Halt(halt)) => check.halt(scope, halt),
+            (Key::Account(AccountId::Session(id)) | Key::Nonces(id, _) | Key::SessionOf(_, _, id), _) => {
+                check.of_a_session(key, id);
+            }
             _ => {}
         }
     }
     check.accounts();
+    check.tallies();
     check.broken
 }
 
@@ -90,6 +114,8 @@ struct Check<'a> {
     rows: &'a BTreeMap<Key, Row>,
     /// What the open holds say of each account.
     held: BTreeMap<AccountId, NanoUsd>,
+    /// What the sessions say of each tally.
+    tallies: BTreeMap<AccountId, Tally>,
     broken: Vec<String>,
 }
 
@@ -137,6 +163,11 @@ impl Check<'_> {
     }
 
     fn session(&mut self, id: &SessionId, session: &Session) {
+        self.count(session);
+        let waiting = session.waiting.len();
+        self.fail(waiting <= OPEN_APPROVALS_MAX, || {
+            format!("session {id}: {waiting} calls wait")
+        });
         let goes_on = matches!(session.status, SessionStatus::Paused | SessionStatus::Active);
         self.fail(goes_on || session.waiting.is_empty(), || {
             format!(
@@ -194,6 +225,16 @@ impl Check<'_> {
         self.fail(has_hold || !needs_hold, || {
             format!("call {id}/{number} is {:?} without a hold", call.phase)
         });
+        let ran = matches!(
+            call.phase,
+            Phase::Held | Phase::Settled { .. } | Phase::Expired(_)
+        );
+        self.fail(ran || call.ticket.is_none(), || {
+            format!(
+                "call {id}/{number} is {:?} and has a ticket that lets it run",
+                call.phase
+            )
+        });
         let spends = !matches!(call.phase, Phase::Denied | Phase::Waiting);
         let (block, word, bit) = nonce_place(call.nonce);
         let seen = matches!(
@@ -233,6 +274,7 @@ impl Check<'_> {
     }
 
     fn hold(&mut self, id: &SessionId, number: u64, hold: &Hold) {
+        self.path(id, number, hold);
         for account in &hold.accounts {
             let sum = self.held.entry(account.clone()).or_default();
             *sum = sum.saturating_add(hold.open);

@@ -45,9 +45,7 @@ pub(crate) fn due<R: Rows>(turn: &mut Turn<'_, '_, R>) -> Result<Reply, Fault> {
 fn carry_out<R: Rows>(turn: &mut Turn<'_, '_, R>, work: DueWork, left: usize) -> Result<usize, Fault> {
     match work {
         DueWork::HoldExpiry(id, number) => {
-            if let Some(session) = turn.rows.session(&id)? {
-                expire_hold(turn, &id, &session, number, "hold expired")?;
-            }
+            expire_hold(turn, &id, number, "hold expired")?;
             Ok(1)
         }
         DueWork::SessionIdle(id) => idle(turn, id, left),
@@ -136,9 +134,9 @@ pub(crate) fn settle_ended<R: Rows>(
     id: &SessionId,
     limit: usize,
 ) -> Result<usize, Fault> {
-    let Some(session) = turn.rows.session(id)? else {
+    if turn.rows.session(id)?.is_none() {
         return Ok(0);
-    };
+    }
     let mut settled = 0_usize;
     let mut from = 0_u64;
     loop {
@@ -156,7 +154,7 @@ pub(crate) fn settle_ended<R: Rows>(
                 turn.rows.put(Key::Due(next, work), Row::Mark);
                 return Ok(settled);
             }
-            if expire_hold(turn, id, &session, number, "session ended")? {
+            if expire_hold(turn, id, number, "session ended")? {
                 settled = settled.saturating_add(1);
             }
             from = number.saturating_add(1);
@@ -208,7 +206,7 @@ fn remove<R: Rows>(turn: &mut Turn<'_, '_, R>, id: SessionId, limit: usize) -> R
     }
     turn.rows.delete(Key::Account(AccountId::Session(id.clone())));
     // A halt of what is gone could never be released: its id comes to nobody again.
-    turn.rows.delete(Key::Halt(Scope::Session(id.clone())));
+    halt::forget(turn, Scope::Session(id.clone()))?;
     turn.rows
         .delete(Key::SessionOf(session.organization, session.agent, id.clone()));
     turn.rows.delete(Key::Session(id));

@@ -316,6 +316,15 @@ fn lift<R: Rows>(turn: &mut Turn<'_, '_, R>, scope: &Scope, halt: &mut Halt) -> 
     halt.epoch
 }
 
+/// The scope is gone: its halt goes too, with the timer of a drain.
+pub(crate) fn forget<R: Rows>(turn: &mut Turn<'_, '_, R>, scope: Scope) -> Result<(), Fault> {
+    if let Some(halt) = turn.rows.halt(&scope)? {
+        disarm(turn, &scope, &halt);
+        turn.rows.delete(Key::Halt(scope));
+    }
+    Ok(())
+}
+
 fn disarm<R: Rows>(turn: &mut Turn<'_, '_, R>, scope: &Scope, halt: &Halt) {
     if let Some(until) = halt.until {
         let end = DueWork::DrainEnd(scope.clone());

@@ -280,11 +280,10 @@ fn outgrown(guard: &Guard, session: &Session) -> Option<Reason> {
 pub(crate) fn expire_hold<R: Rows>(
     turn: &mut Turn<'_, '_, R>,
     id: &SessionId,
-    session: &Session,
     number: u64,
     why: &str,
 ) -> Result<bool, Fault> {
-    let Some(call) = turn.rows.call(id, number)? else {
+    let (Some(call), Some(session)) = (turn.rows.call(id, number)?, turn.rows.session(id)?) else {
         return Ok(false);
     };
     if call.phase != Phase::Held {
@@ -292,15 +291,16 @@ pub(crate) fn expire_hold<R: Rows>(
     }
     let key = Key::Hold(id.clone(), number);
     let mut hold = turn.rows.hold(id, number)?.ok_or(Fault::Missing(key.clone()))?;
-    let leash = Leash::of(turn.rows, session)?;
-    let before = budget::own_available(turn, leash.effective(), id, session)?;
+    let mut session = *session;
+    let leash = Leash::of(turn.rows, &session)?;
+    let before = budget::own_available(turn, leash.effective(), id, &session)?;
     let in_parts = hold.charged;
     let charge = budget::unsettled_charge(&hold);
     if budget::settle(turn, &mut hold, &Settle::Close(charge))?.is_err() {
         // An account that full can book nothing more: the money is freed instead, and the entry says so.
         let _freed = budget::settle(turn, &mut hold, &Settle::Close(NanoUsd::ZERO))?;
     }
-    let after = budget::own_available(turn, leash.effective(), id, session)?;
+    let after = budget::own_available(turn, leash.effective(), id, &session)?;
     let entry = Entry {
         call_number: number,
         tool_name: call.tool.as_str().to_owned(),
@@ -308,25 +308,24 @@ pub(crate) fn expire_hold<R: Rows>(
         budget_after: after.unwrap_or(NanoUsd::ZERO),
         reason: why.to_owned(),
         detail: format!("held {} charged {}", hold.amount, hold.charged),
-        ..session_entry(turn, Kind::HoldExpired, id, session)
+        ..session_entry(turn, Kind::HoldExpired, id, &session)
     };
     turn.record(entry);
     turn.events.push(Event::HoldExpired);
     disarm(turn, id, number, &hold);
     let charged = hold.charged.saturating_sub(in_parts);
     // Silence is no way around a ceiling.
-    let mut session = session.clone();
     session.cost = session.cost.saturating_add(charged);
     let limits = leash.enforced().unwrap_or(leash.effective());
     if let Some(reason) = outgrown(limits, &session) {
         session::trip(turn, id, &mut session, reason, number)?;
     }
-    turn.rows
-        .put(Key::Session(id.clone()), Row::Session(Box::new(session.clone())));
     let phase = Phase::Expired(charged);
     // The hold stays for a late report, and goes with its call.
     turn.rows.put(key, Row::Hold(hold));
     replay::close_call(turn, id, &session, Call { phase, ..*call });
+    turn.rows
+        .put(Key::Session(id.clone()), Row::Session(Box::new(session)));
     Ok(true)
 }
 

@@ -6,13 +6,20 @@
     reason = "a test that breaks says where"
 )]
 
+#[path = "properties/cast.rs"]
+mod cast;
+#[path = "properties/found.rs"]
+mod found;
 #[path = "properties/names.rs"]
 mod names;
+#[path = "properties/promises.rs"]
+mod promises;
 #[path = "properties/step.rs"]
 mod step;
 #[path = "properties/world.rs"]
 mod world;
 
+use names::GUARDS;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -23,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_command_keeps_every_promise(guard in 0..8_usize, steps in vec(step(), 1..150)) {
+    fn every_command_keeps_every_promise(guard in 0..GUARDS, steps in vec(step(), 1..150)) {
         let mut world = World::formed(guard);
         for step in &steps {
             world.take(std::slice::from_ref(step)).map_err(TestCaseError::fail)?;
@@ -32,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn commands_that_travel_together_keep_them_too(guard in 0..8_usize, batches in vec(vec(step(), 1..12), 1..12)) {
+    fn commands_that_travel_together_keep_them_too(guard in 0..GUARDS, batches in vec(vec(step(), 1..12), 1..12)) {
         let mut world = World::formed(guard);
         for batch in &batches {
             world.take(batch).map_err(TestCaseError::fail)?;
@@ -41,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_log_gives_the_same_rows_and_entries(guard in 0..8_usize, batches in vec(vec(step(), 1..6), 1..12)) {
+    fn the_same_log_gives_the_same_rows_and_entries(guard in 0..GUARDS, batches in vec(vec(step(), 1..6), 1..12)) {
         let mut world = World::formed(guard);
         for batch in &batches {
             world.take(batch).map_err(TestCaseError::fail)?;
@@ -58,7 +65,7 @@ fn the_steps_reach_every_kind_of_answer() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let steps = vec(step(), 100..150);
     let mut seen = std::collections::BTreeSet::new();
-    for guard in (0..8).cycle().take(400) {
+    for guard in (0..GUARDS).cycle().take(1_000) {
         let steps: Vec<Step> = steps.new_tree(&mut runner).unwrap().current();
         let mut world = World::formed(guard);
         for step in &steps {
@@ -102,6 +109,32 @@ fn the_steps_reach_every_kind_of_answer() {
         "session_ended ",
         "circuit_reset ",
         "refused ",
+        "session_ended ",
+        "session_unpaused ",
+        "fail_closed",
+        "budget_threshold",
+        "rate_exceeded",
+        "timeout",
+        "name_repeat_exceeded",
+        "retry_storm",
+        "loop_detected",
+        "delegation",
+        "escalation",
+        "policy",
+        "observe",
+        "probabilistic",
+        "hitl_pending",
+        "approval_shown ",
+        "approval_decided ",
+        "approval_expired ",
+        "halt_engaged ",
+        "release_asked ",
+        "halt_released ",
+        "halt_expired ",
+        "ticket_redeemed ",
+        "correction ",
+        "key_registered ",
+        "fixture ",
     ] {
         assert!(seen.contains(expected), "{expected} not among {seen:?}");
     }

@@ -6,11 +6,21 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+// One generator of commands for the machine's properties and for the stores.
+#[path = "../../../machine/tests/properties/cast.rs"]
+mod cast;
 mod contract;
 mod directory;
 mod fixture;
+#[path = "../../../machine/tests/properties/found.rs"]
+mod found;
 mod kill;
 mod measure;
+#[path = "../../../machine/tests/properties/names.rs"]
+mod names;
 mod power;
+mod random;
 mod replay;
 mod snapshots;
+#[path = "../../../machine/tests/properties/step.rs"]
+mod step;
