@@ -78,14 +78,14 @@ fn count(door: &Door, event: &Event) {
     let metrics = &door.metrics;
     match event {
         // Counted where they are answered.
-        Event::Decided { .. } | Event::Replayed | Event::Approval(_) => {}
+        Event::Decided { .. } | Event::Replayed | Event::Approval { .. } => {}
         Event::Settled => metrics.holds_settled_total.inc(),
         Event::HoldExpired => metrics.holds_expired_total.inc(),
         Event::Tripped { .. } => metrics.circuit_trips_total.inc(),
         Event::Engaged { .. } => metrics.halts_engaged_total.inc(),
         Event::Released { .. } => metrics.halts_released_total.inc(),
         Event::SessionOpened => metrics.sessions_opened_total.inc(),
-        Event::SessionClosed => metrics.sessions_closed_total.inc(),
+        Event::SessionClosed { .. } => metrics.sessions_closed_total.inc(),
     }
 }
 

@@ -247,12 +247,16 @@ pub(crate) fn open<R: Rows>(
     turn.rows.put(Key::Due(approval.expires_at, expiry), Row::Mark);
     let index = Key::ApprovalOf(approval.organization.clone(), id.clone());
     turn.rows.put(index, Row::Mark);
-    turn.events.push(Event::Approval(id.clone()));
     put(turn, &id, approval);
     Some(id)
 }
 
+/// Writes an approval, and tells whoever follows it.
 fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, id: &ApprovalId, approval: Approval) {
+    turn.events.push(Event::Approval {
+        session: approval.session.clone(),
+        id: id.clone(),
+    });
     turn.rows
         .put(Key::Approval(id.clone()), Row::Approval(Box::new(approval)));
 }
@@ -274,7 +278,6 @@ fn finish<R: Rows>(
     if let Some(successor) = approval.successor.as_mut() {
         successor.params.clear();
     }
-    turn.events.push(Event::Approval(id.clone()));
     put(turn, id, approval);
 }
 
@@ -399,7 +402,6 @@ pub(crate) fn attach<R: Rows>(turn: &mut Turn<'_, '_, R>, shown: &AttachShown) -
     approval.info_digest = Digest::of(&approval.shown(id));
     let sequence = turn.record(entry(turn, Kind::ApprovalShown, id, &approval));
     let answer = reply(turn, id, &approval, sequence);
-    turn.events.push(Event::Approval(id.clone()));
     put(turn, id, *approval);
     Ok(Reply::Approval(answer))
 }
@@ -475,7 +477,6 @@ pub(crate) fn decide<R: Rows>(turn: &mut Turn<'_, '_, R>, decide: &Decide) -> Re
         if !approval.status.is_open() {
             approval.params.clear();
         }
-        turn.events.push(Event::Approval(id.clone()));
         put(turn, id, approval);
     }
     answer.place = turn.place(sequence);

@@ -31,7 +31,12 @@ pub enum Event {
         epoch: u64,
     },
     /// An approval was opened, shown, decided, or is over.
-    Approval(ApprovalId),
+    Approval {
+        session: SessionId,
+        id: ApprovalId,
+    },
     SessionOpened,
-    SessionClosed,
+    SessionClosed {
+        session: SessionId,
+    },
 }

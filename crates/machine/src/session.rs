@@ -312,7 +312,7 @@ pub(crate) fn terminate<R: Rows>(
     turn.rows
         .put(Key::Due(turn.now().plus(SESSION_KEPT), removal), Row::Mark);
     let settled = due::settle_ended(turn, id, limit)?;
-    turn.events.push(Event::SessionClosed);
+    turn.events.push(Event::SessionClosed { session: id.clone() });
     Ok(Ended { sequence, settled })
 }
 

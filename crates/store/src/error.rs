@@ -15,6 +15,11 @@ pub enum StoreError {
     /// Upgrade the binary.
     #[error("the data directory has format {found}, this binary knows up to {known}: upgrade it")]
     NewerFormat { found: u32, known: u32 },
+    /// Nothing was released with it.
+    #[error(
+        "the data directory has format {found}, of before the first release, this binary knows {known}: use an empty one"
+    )]
+    OlderFormat { found: u32, known: u32 },
     /// Remove the node from the cluster and let it join again with an empty directory.
     #[error(
         "the stored data is damaged: {0}; remove this node and let it join again with an empty directory"

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::StoreError;
 
 /// The version of everything in the directory; raised when an older binary could not read it.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Whose the directory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,9 @@ impl Identity {
         let found = u32::try_from(number("format")?).unwrap_or(u32::MAX);
         if found > FORMAT {
             return Err(StoreError::NewerFormat { found, known: FORMAT });
+        }
+        if found < FORMAT {
+            return Err(StoreError::OlderFormat { found, known: FORMAT });
         }
         Ok(Some(Self {
             cluster_id: value("cluster_id")?.to_owned(),

@@ -188,7 +188,7 @@ async fn watch(
             Ok(Some(events)) => events
                 .iter()
                 .filter_map(|event| match event {
-                    Event::Approval(id) => Some(id.clone()),
+                    Event::Approval { id, .. } => Some(id.clone()),
                     _ => None,
                 })
                 .collect(),

@@ -88,7 +88,7 @@ async fn tell_approval(
             return;
         }
         told = status;
-        let concerns = |event: &Event| matches!(event, Event::Approval(changed) if *changed == id);
+        let concerns = |event: &Event| matches!(event, Event::Approval { id: changed, .. } if *changed == id);
         if let Err(end) = wait(&mut follow, &sender, concerns).await {
             let _ = sender.send(Err(end)).await;
             return;
@@ -194,10 +194,10 @@ async fn tell_control(
         }
         told = now;
         let concerns = |event: &Event| match event {
-            Event::Engaged { .. } | Event::Released { .. } | Event::SessionClosed | Event::Approval(_) => {
-                true
-            }
-            Event::Tripped { session } => ids.contains(session),
+            Event::Engaged { .. } | Event::Released { .. } => true,
+            Event::Tripped { session }
+            | Event::SessionClosed { session }
+            | Event::Approval { session, .. } => ids.contains(session),
             Event::Decided { .. }
             | Event::Replayed
             | Event::Settled
