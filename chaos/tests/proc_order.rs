@@ -271,7 +271,10 @@ async fn what_needs_more_than_a_guard_answers_on_three_nodes_too() {
     cluster.json("operator", &["kill", "engage", &scope, "--reason", "test"]);
     let answer = ask(&cluster, 2, call(&session, 4, "read", "{}")).await;
     assert_eq!(answer.reason, "run_halted:session");
-    cluster.json("operator", &["session", "terminate", &session]);
+    cluster.json(
+        "operator",
+        &["session", "terminate", &session, "--justification", "test"],
+    );
     cluster.json("admin", &["kill", "release", &scope, "--justification", "test"]);
     let answer = ask(&cluster, 0, call(&session, 5, "read", "{}")).await;
     assert_eq!(answer.reason, "session_terminated");

@@ -21,7 +21,7 @@ use crate::emergency::Emergency;
 use crate::identity::Identity;
 use crate::limit::Limit;
 use crate::metrics::Metrics;
-use crate::roles::{Rpc, Target, permits};
+use crate::roles::{Rpc, Target, permits, who_may};
 use crate::rows;
 use crate::tls::wall_seconds;
 
@@ -127,7 +127,8 @@ impl Door {
         if permits(&ask.identity, ask.rpc, target) {
             return Ok(());
         }
-        Err(self.status(self.refuse(ask, "role", format!("{} may not do this", ask.identity))))
+        let why = format!("{} may not do this: {}", ask.identity, who_may(ask.rpc));
+        Err(self.status(self.refuse(ask, "role", why)))
     }
 
     fn identify<T>(&self, request: &Request<T>, rpc: Rpc) -> Result<Ask, Failure> {

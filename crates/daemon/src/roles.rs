@@ -114,6 +114,29 @@ pub fn permits(identity: &Identity, rpc: Rpc, target: Target<'_>) -> bool {
     }
 }
 
+/// Says in words who may, to somebody who may not.
+pub fn who_may(rpc: Rpc) -> String {
+    let row = row(rpc);
+    let roles = |roles: &[Role]| {
+        roles
+            .iter()
+            .map(|role| role.word())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut may = Vec::new();
+    if row.agents {
+        may.push("agents and sidecars for their own".to_owned());
+    }
+    if !row.organization.is_empty() {
+        may.push(format!("{} of the organization", roles(row.organization)));
+    }
+    if !row.cluster.is_empty() {
+        may.push(format!("{} of the cluster", roles(row.cluster)));
+    }
+    format!("it is for {}", may.join("; "))
+}
+
 /// Who may make a call: agents and sidecars for their own sessions, roles of the organization, cluster-wide roles,
 /// and nodes.
 struct Row {

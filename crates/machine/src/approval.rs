@@ -528,7 +528,8 @@ fn rule<R: Rows>(
 fn fresh_nonce<R: Rows>(turn: &mut Turn<'_, '_, R>, approval: &Approval) -> Result<u64, Fault> {
     loop {
         let [a, b, c, d, e, f, g, h, ..] = *turn.random().as_bytes();
-        let nonce = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        // As many bits as a number of JSON keeps in every language.
+        let nonce = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 11;
         let seen = nonce_seen(turn.rows, &approval.session, nonce)?;
         if nonce != 0 && nonce != approval.nonce && !seen {
             return Ok(nonce);

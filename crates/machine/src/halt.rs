@@ -195,8 +195,12 @@ pub(crate) fn engage<R: Rows>(turn: &mut Turn<'_, '_, R>, engage: &Engage) -> Re
     entry.organization_id = organization;
     entry.reason.clone_from(&engage.reason);
     entry.request_id = engage.request.id.as_str().to_owned();
+    let stays = match halt.mode {
+        mode if mode == engage.mode => String::new(),
+        stronger => format!(" (stays {})", word(stronger)),
+    };
     entry.detail = format!(
-        "{} {} epoch {epoch}{}",
+        "{} {}{stays} epoch {epoch}{}",
         engage.scope,
         word(engage.mode),
         ticketed(&engage.ticket)

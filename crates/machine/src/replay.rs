@@ -59,9 +59,14 @@ pub(crate) fn earlier_call<R: Rows>(turn: &Turn<'_, '_, R>, call: &PreExec) -> R
             "call_number {number} was used by another request of this session"
         )))
     };
-    // Frameworks send a call that waits again as a new request: it is the same call still.
-    let held = earlier.phase == Phase::Waiting && earlier.nonce == call.nonce;
-    if held && earlier.tool == call.tool && earlier.digest == call.digest {
+    // Frameworks send a call that people were asked about again as a new request: it is the same call still.
+    let asked = match earlier.phase {
+        Phase::Waiting | Phase::Cancelled => earlier.approval.is_some(),
+        // A final answer is kept for whoever has retry service; rule 3 tells the others.
+        Phase::Denied => earlier.approval.is_some() && earlier.request.is_some(),
+        Phase::Held | Phase::Settled { .. } | Phase::Expired(_) => false,
+    };
+    if asked && earlier.nonce == call.nonce && earlier.tool == call.tool && earlier.digest == call.digest {
         return Ok(Earlier::Call(earlier));
     }
     if call.request.is_some() || earlier.nonce != call.nonce {
