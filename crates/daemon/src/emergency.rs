@@ -16,6 +16,8 @@ use wire::{Code, Failure};
 
 /// Present while the stop is engaged.
 const FILE: &str = "EMERGENCY_STOP";
+/// What stands against readiness then.
+pub const ENGAGED: &str = "the emergency stop of this node is engaged: `haltgate panic --lift`";
 /// Where a node takes orders from this machine; of the service's user only.
 const SOCKET: &str = "control.sock";
 /// How long one order may take.

@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
 use crate::door::Door;
+use crate::emergency;
 use crate::status::Readiness;
 
 #[derive(Debug, Clone)]
@@ -49,7 +50,11 @@ async fn livez(State(probes): State<Probes>) -> Response {
 
 /// It can decide, or says what is in the way, one line each.
 async fn readyz(State(probes): State<Probes>) -> Response {
-    let obstacles = probes.readiness.obstacles();
+    let mut obstacles = probes.readiness.obstacles();
+    // What was pulled by hand is not looked for: it holds from this moment on.
+    if probes.door.emergency.is_engaged() && obstacles.is_empty() {
+        obstacles.push(emergency::ENGAGED.to_owned());
+    }
     if obstacles.is_empty() {
         return (StatusCode::OK, "ready\n").into_response();
     }

@@ -9,6 +9,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::door::Door;
 use crate::drill;
+use crate::emergency;
 use crate::fixture;
 
 /// How far behind the commit index a node may be and count as caught up: less than a second of full load.
@@ -85,7 +86,7 @@ async fn obstacles(door: &Door) -> Vec<String> {
         found.push("stopping".to_owned());
     }
     if door.emergency.is_engaged() {
-        found.push("the emergency stop of this node is engaged: `haltgate panic --lift`".to_owned());
+        found.push(emergency::ENGAGED.to_owned());
     }
     if status.cluster_id.is_none() {
         found.push("not a member of a cluster: run `haltgate init`, or `haltgate join`".to_owned());

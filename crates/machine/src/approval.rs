@@ -104,6 +104,20 @@ impl ApprovalStatus {
         }
     }
 
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Deferred => "deferred",
+            Self::Escalated => "escalated",
+            Self::Approved => "approved",
+            Self::Modified => "modified",
+            Self::Rejected => "rejected",
+            Self::Consumed => "consumed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     /// Says whether a person may still decide.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Deferred | Self::Escalated)
@@ -434,8 +448,8 @@ pub(crate) fn decide<R: Rows>(turn: &mut Turn<'_, '_, R>, decide: &Decide) -> Re
             Reply::Approval(reply(turn, id, &approval, 0))
         } else {
             Reply::Refused(Refusal::Conflict(format!(
-                "approval {id} is {:?} already",
-                approval.status
+                "approval {id} is {} already",
+                approval.status.word()
             )))
         });
     }
