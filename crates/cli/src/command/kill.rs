@@ -5,12 +5,18 @@ use std::time::Duration;
 use client::request_id;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
+use wire::proto::haltgate::admin::v1::HaltMode;
+use wire::proto::haltgate::admin::v1::budgets_client::BudgetsClient;
 use wire::proto::haltgate::admin::v1::halts_client::HaltsClient;
+use wire::proto::haltgate::admin::v1::sessions_client::SessionsClient;
 
 use crate::args::{Kill, KillMode, Output};
-use crate::failed::Failed;
+use crate::failed::{End, Failed};
 use crate::print;
 use crate::remote::Remote;
+
+/// How long the question may take whether there is anything of a scope: people wait for what was stopped.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
     match command {
@@ -25,11 +31,11 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
         } => {
             let request = admin::HaltsEngageRequest {
                 request_id: request_id(),
-                scope: scope.clone(),
+                scope,
                 mode: match mode {
-                    KillMode::Halt => admin::HaltMode::Halt,
-                    KillMode::Pause => admin::HaltMode::Pause,
-                    KillMode::Drain => admin::HaltMode::Drain,
+                    KillMode::Halt => HaltMode::Halt,
+                    KillMode::Pause => HaltMode::Pause,
+                    KillMode::Drain => HaltMode::Drain,
                 }
                 .into(),
                 reason,
@@ -37,28 +43,7 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
                 ttl_seconds: ttl.map_or(0, |ttl| u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX)),
                 two_person,
             };
-            let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
-            let answer = Remote::open(&remote)?.call(request, engage).await?;
-            let done = match mode {
-                KillMode::Halt => ("stopped", "no node allows it any more"),
-                KillMode::Pause => ("paused", "every call is a question"),
-                KillMode::Drain => ("drained", "no node opens a session there any more"),
-            };
-            let (everywhere, so_far) = done;
-            report(
-                output,
-                &Done {
-                    scope: &scope,
-                    engaged: true,
-                    words: [
-                        format!("{everywhere} on every node"),
-                        format!("engaged: {so_far}, but not every node has confirmed"),
-                    ],
-                    log_index: answer.log_index,
-                    epoch: answer.halt_epoch,
-                },
-                &answer.nodes,
-            );
+            engage(&Remote::open(&remote)?, request, output).await
         }
         Kill::Release {
             remote,
@@ -68,68 +53,179 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
         } => {
             let request = admin::HaltsReleaseRequest {
                 request_id: request_id(),
-                scope: scope.clone(),
+                scope,
                 justification,
                 ticket,
             };
-            let release = |channel, request| async move { HaltsClient::new(channel).release(request).await };
-            let answer = Remote::open(&remote)?.call(request, release).await?;
-            let words = if answer.needs_second {
-                let waits = "still engaged: another person has to release it, too";
-                [waits.to_owned(), waits.to_owned()]
-            } else {
-                [
-                    "released on every node".to_owned(),
-                    "released, but not every node has confirmed".to_owned(),
-                ]
-            };
-            report(
-                output,
-                &Done {
-                    scope: &scope,
-                    engaged: answer.needs_second,
-                    words,
-                    log_index: answer.log_index,
-                    epoch: answer.halt_epoch,
-                },
-                &answer.nodes,
-            );
+            release(&Remote::open(&remote)?, request, output).await
         }
-        Kill::Drill { remote } => return drill(&Remote::open(&remote)?, output).await,
-        Kill::List { remote } => {
-            let remote = Remote::open(&remote)?;
-            let mut rows = Vec::new();
-            let mut page_token = String::new();
-            // Every page tells anew what the nodes have applied: a halt is on a node that has reached its epoch.
-            loop {
-                let request = admin::HaltsListRequest {
-                    page_size: 500,
-                    page_token,
-                };
-                let list = |channel, request| async move { HaltsClient::new(channel).list(request).await };
-                let answer = remote.call(request, list).await?;
-                rows.extend(answer.halts.iter().map(|row| halt(row, &answer.nodes)));
-                page_token = answer.next_page_token;
-                if page_token.is_empty() {
-                    break;
-                }
-            }
-            print::list(
-                output,
-                &rows,
-                &[
-                    "scope",
-                    "mode",
-                    "state",
-                    "reason",
-                    "ticket",
-                    "engaged_by",
-                    "epoch",
-                    "nodes",
-                ],
-            );
+        Kill::Drill { remote } => drill(&Remote::open(&remote)?, output).await,
+        Kill::List { remote } => list(&Remote::open(&remote)?, output).await,
+    }
+}
+
+async fn engage(remote: &Remote, request: admin::HaltsEngageRequest, output: Output) -> Result<(), Failed> {
+    let scope = request.scope.clone();
+    let asked = request.mode();
+    let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
+    let answer = remote.call(request, engage).await?;
+    let (in_force, until_ns) = match &answer.halt {
+        Some(halt) => (halt.mode(), halt.until_ns),
+        None => (asked, 0),
+    };
+    let seen = seen(remote, &scope).await;
+    report(
+        output,
+        &Done {
+            scope: &scope,
+            engaged: true,
+            words: engaged_words(in_force, asked, until_ns),
+            log_index: answer.log_index,
+            epoch: answer.halt_epoch,
+            waits: false,
+            more: json!({
+                "mode": mode_word(in_force), "mode_asked": mode_word(asked), "until_ns": until_ns,
+                "already_engaged": answer.already_engaged, "seen": seen,
+            }),
+        },
+        &answer.nodes,
+    );
+    if seen == Some(false) {
+        eprintln!("haltgate: nothing of {scope} has been seen: is the name right?");
+    }
+    Ok(())
+}
+
+/// How it is said that a scope is engaged, where every node has confirmed and where not. The mode in force decides: it
+/// may be a stronger one than was asked for.
+fn engaged_words(in_force: HaltMode, asked: HaltMode, until_ns: i64) -> [String; 2] {
+    let (state, effect) = match in_force {
+        HaltMode::Halt | HaltMode::Unspecified => ("stopped", "no node allows it any more"),
+        HaltMode::Pause => ("paused", "every call is a question"),
+        HaltMode::Drain => ("drained", "no node opens a session there any more"),
+    };
+    let until = match until_ns {
+        0 => String::new(),
+        until => format!(", until {}", print::utc(i128::from(until))),
+    };
+    if mode_word(in_force) == mode_word(asked) {
+        return [
+            format!("{state} on every node{until}"),
+            format!("engaged: {effect}{until}, but not every node has confirmed"),
+        ];
+    }
+    let stays = format!("stays {state} (the stronger mode stays); {effect}{until}");
+    [
+        format!("{stays}, on every node"),
+        format!("{stays}, but not every node has confirmed"),
+    ]
+}
+
+fn mode_word(mode: HaltMode) -> &'static str {
+    match mode {
+        HaltMode::Halt | HaltMode::Unspecified => "halt",
+        HaltMode::Pause => "pause",
+        HaltMode::Drain => "drain",
+    }
+}
+
+/// Whether there is a session or an account of an organization or an agent; none, where that cannot be told.
+async fn seen(remote: &Remote, scope: &str) -> Option<bool> {
+    let parts: Vec<&str> = scope.split('/').collect();
+    if !matches!(parts.as_slice(), ["org", _] | ["org", _, "agent", _]) {
+        return None;
+    }
+    tokio::time::timeout(LOOK, look(remote, scope))
+        .await
+        .ok()
+        .flatten()
+}
+
+async fn look(remote: &Remote, scope: &str) -> Option<bool> {
+    let request = admin::SessionsListRequest {
+        scope: scope.to_owned(),
+        page_size: 1,
+        ..admin::SessionsListRequest::default()
+    };
+    let list = |channel, request| async move { SessionsClient::new(channel).list(request).await };
+    let sessions = remote.pool.call(&request, LOOK, list).await.ok()?;
+    if !sessions.sessions.is_empty() {
+        return Some(true);
+    }
+    let request = admin::BudgetsGetRequest {
+        scope: scope.to_owned(),
+    };
+    let get = |channel, request| async move { BudgetsClient::new(channel).get(request).await };
+    match remote.pool.call(&request, LOOK, get).await {
+        Ok(answer) => Some(answer.account.is_some()),
+        Err(status) => (status.code() == tonic::Code::NotFound).then_some(false),
+    }
+}
+
+async fn release(remote: &Remote, request: admin::HaltsReleaseRequest, output: Output) -> Result<(), Failed> {
+    let scope = request.scope.clone();
+    let release = |channel, request| async move { HaltsClient::new(channel).release(request).await };
+    let answer = remote.call(request, release).await?;
+    let needs_second = answer.needs_second;
+    let words = if needs_second {
+        let waits = "still engaged: another person has to release it, too";
+        [waits.to_owned(), waits.to_owned()]
+    } else {
+        [
+            "released on every node".to_owned(),
+            "released, but not every node has confirmed".to_owned(),
+        ]
+    };
+    report(
+        output,
+        &Done {
+            scope: &scope,
+            engaged: needs_second,
+            words,
+            log_index: answer.log_index,
+            epoch: answer.halt_epoch,
+            waits: needs_second,
+            more: json!({ "needs_second": needs_second }),
+        },
+        &answer.nodes,
+    );
+    if needs_second {
+        let waits = format!("{scope} waits for the release of another person");
+        return Err(Failed::new(End::NeedsHuman, waits));
+    }
+    Ok(())
+}
+
+async fn list(remote: &Remote, output: Output) -> Result<(), Failed> {
+    let mut rows = Vec::new();
+    let mut page_token = String::new();
+    // Every page tells anew what the nodes have applied: a halt is on a node that has reached its epoch.
+    loop {
+        let request = admin::HaltsListRequest {
+            page_size: 500,
+            page_token,
+        };
+        let list = |channel, request| async move { HaltsClient::new(channel).list(request).await };
+        let answer = remote.call(request, list).await?;
+        rows.extend(answer.halts.iter().map(|row| halt(row, &answer.nodes)));
+        page_token = answer.next_page_token;
+        if page_token.is_empty() {
+            break;
         }
     }
+    let columns = [
+        "scope",
+        "mode",
+        "state",
+        "reason",
+        "ticket",
+        "engaged_by",
+        "engaged_at",
+        "until",
+        "epoch",
+        "nodes",
+    ];
+    print::list(output, &rows, &columns);
     Ok(())
 }
 
@@ -184,6 +280,10 @@ struct Done<'a> {
     words: [String; 2],
     log_index: u64,
     epoch: u64,
+    /// Nothing was done yet that a node could confirm.
+    waits: bool,
+    /// Further fields in JSON.
+    more: Value,
 }
 
 fn has(node: &admin::NodeHaltEpoch, epoch: u64) -> bool {
@@ -198,31 +298,36 @@ fn report(output: Output, done: &Done<'_>, nodes: &[admin::NodeHaltEpoch]) {
         words: [everywhere, so_far],
         log_index,
         epoch,
+        waits,
+        more,
     } = done;
-    let confirmed = |node: &admin::NodeHaltEpoch| has(node, *epoch);
-    let all = nodes.iter().all(confirmed);
+    let confirmed = |node: &admin::NodeHaltEpoch| !waits && has(node, *epoch);
+    let all = nodes.iter().all(confirmed) && !waits;
     let words = if all { everywhere } else { so_far };
     match output {
-        Output::Json => crate::print::outln!(
-            "{}",
-            json!({
+        Output::Json => {
+            let mut value = json!({
                 "scope": scope, "engaged": engaged, "log_index": log_index, "halt_epoch": epoch,
                 "confirmed_by_all": all,
                 "nodes": nodes.iter().map(|node| json!({
                     "node": node.node_id, "applied_epoch": node.applied_epoch, "reachable": node.reachable,
                     "confirmed": confirmed(node),
                 })).collect::<Vec<_>>(),
-            })
-        ),
+            });
+            if let (Some(fields), Some(more)) = (value.as_object_mut(), more.as_object()) {
+                fields.extend(more.clone());
+            }
+            print::outln!("{value}");
+        }
         Output::Table => {
-            crate::print::outln!("{scope}: {words} (log index {log_index}, halt epoch {epoch})");
-            for node in nodes {
+            print::outln!("{scope}: {words} (log index {log_index}, halt epoch {epoch})");
+            for node in nodes.iter().filter(|_| !waits) {
                 let says = match (node.reachable, confirmed(node)) {
                     (true, true) => "confirmed",
                     (true, false) => "has not applied it yet",
                     (false, _) => "does not answer",
                 };
-                crate::print::outln!("  node {}: {says}", node.node_id);
+                print::outln!("  node {}: {says}", node.node_id);
             }
         }
     }
@@ -247,12 +352,10 @@ fn halt(halt: &admin::Halt, nodes: &[admin::NodeHaltEpoch]) -> Value {
     let behind = nodes.iter().any(|node| node.reachable && !has(node, halt.epoch));
     let state = match (halt.mode(), behind, missing.as_slice()) {
         (_, true, _) => "engaged, not confirmed by every node",
-        (admin::HaltMode::Halt | admin::HaltMode::Unspecified, false, []) => "stopped",
-        (admin::HaltMode::Halt | admin::HaltMode::Unspecified, false, _) => {
-            "stopped on every node that answers"
-        }
-        (admin::HaltMode::Pause, false, _) => "paused",
-        (admin::HaltMode::Drain, false, _) => "drained",
+        (HaltMode::Halt | HaltMode::Unspecified, false, []) => "stopped",
+        (HaltMode::Halt | HaltMode::Unspecified, false, _) => "stopped on every node that answers",
+        (HaltMode::Pause, false, _) => "paused",
+        (HaltMode::Drain, false, _) => "drained",
     };
     json!({
         "state": state, "not_confirmed_by": missing, "nodes": told.join(", "),
@@ -260,7 +363,7 @@ fn halt(halt: &admin::Halt, nodes: &[admin::NodeHaltEpoch]) -> Value {
             "node": node.node_id, "applied_epoch": node.applied_epoch, "reachable": node.reachable,
         })).collect::<Vec<_>>(),
         "until_ns": halt.until_ns, "two_person": halt.two_person, "release_asked_by": halt.release_asked_by,
-        "scope": halt.scope, "mode": halt.mode().as_str_name().trim_start_matches("HALT_MODE_").to_lowercase(),
+        "scope": halt.scope, "mode": mode_word(halt.mode()),
         "reason": halt.reason, "ticket": halt.ticket, "engaged_by": halt.engaged_by,
         "engaged_at_ns": halt.engaged_at_ns, "epoch": halt.epoch,
         "history": halt.history.iter().map(|event| json!({
@@ -268,4 +371,23 @@ fn halt(halt: &admin::Halt, nodes: &[admin::NodeHaltEpoch]) -> Value {
             "epoch": event.epoch, "ticket": event.ticket,
         })).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HaltMode, engaged_words};
+
+    #[test]
+    fn the_words_are_of_the_mode_in_force() {
+        let [everywhere, so_far] = engaged_words(HaltMode::Pause, HaltMode::Drain, 0);
+        for words in [&everywhere, &so_far] {
+            assert!(
+                words.starts_with("stays paused (the stronger mode stays); "),
+                "{words}"
+            );
+            assert!(!words.contains("drained"), "{words}");
+        }
+        let [everywhere, _] = engaged_words(HaltMode::Drain, HaltMode::Drain, 1_709_210_096_000_000_000);
+        assert_eq!(everywhere, "drained on every node, until 2024-02-29T12:34:56Z");
+    }
 }
