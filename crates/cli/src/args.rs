@@ -237,12 +237,18 @@ pub struct Call {
     /// The call's number in its session.
     #[arg(long, default_value_t = 1)]
     pub number: u64,
-    /// The nonce; drawn when left out.
+    /// The nonce; made from the request id when left out.
     #[arg(long)]
     pub nonce: Option<u64>,
-    /// The request id; the same one asks again.
+    /// The request id; the same command line with the same id is the same call, asked again. Drawn when left out.
     #[arg(long)]
     pub request_id: Option<String>,
+    /// The approval that this call follows.
+    #[arg(long, value_name = "ID")]
+    pub approval: Option<String>,
+    /// Waits so long for people where they are asked, such as `5m`, and goes on as they decide.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub wait: Option<Duration>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -265,15 +271,19 @@ pub enum Session {
     List {
         #[command(flatten)]
         remote: Remote,
+        /// `org/ORG` or `org/ORG/agent/AGENT`; all in reach when left out.
         #[arg(default_value = "")]
         scope: String,
     },
+    /// Shows one: status, circuit, budget, guards, counters.
     Show(OnSession),
     /// Closes a tripped circuit.
     Reset(ActOnSession),
+    /// Stops deciding its calls until it is resumed.
     Pause(ActOnSession),
     /// Lifts a pause; a call that waited for a person is cancelled.
     Resume(ActOnSession),
+    /// Ends it for good; what it holds is settled by its guard's policy.
     Terminate(ActOnSession),
 }
 
@@ -281,6 +291,7 @@ pub enum Session {
 pub struct OnSession {
     #[command(flatten)]
     pub remote: Remote,
+    /// The session, as `session list` shows it.
     pub session: String,
 }
 
@@ -288,6 +299,7 @@ pub struct OnSession {
 pub struct ActOnSession {
     #[command(flatten)]
     pub remote: Remote,
+    /// The session, as `session list` shows it.
     pub session: String,
     /// Why; it stands in the audit log.
     #[arg(long)]
@@ -300,6 +312,7 @@ pub enum Budget {
     Show {
         #[command(flatten)]
         remote: Remote,
+        /// `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD` or `session/SESSION`; all when left out.
         scope: Option<String>,
     },
     /// Sets an account's limit: dollars, `unlimited` or `suspended`.
@@ -308,6 +321,7 @@ pub enum Budget {
         remote: Remote,
         /// `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD` or `session/SESSION`.
         scope: String,
+        /// Dollars such as `5.00`, `unlimited` or `suspended`.
         limit: String,
         #[arg(long, default_value = "")]
         justification: String,
@@ -316,7 +330,9 @@ pub enum Budget {
     Grant {
         #[command(flatten)]
         remote: Remote,
+        /// `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD` or `session/SESSION`.
         scope: String,
+        /// Dollars, such as `2.50`.
         amount: String,
         #[arg(long, default_value = "")]
         justification: String,
@@ -325,7 +341,9 @@ pub enum Budget {
     Correct {
         #[command(flatten)]
         remote: Remote,
+        /// `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD` or `session/SESSION`.
         scope: String,
+        /// Dollars, such as `0.25` or `-0.25`.
         #[arg(allow_negative_numbers = true)]
         amount: String,
         /// Why; it stands in the audit log.
@@ -372,7 +390,9 @@ pub enum Guard {
     Put {
         #[command(flatten)]
         remote: Remote,
+        /// `default`, `org/ORG`, `org/ORG/agent/AGENT` or `org/ORG/guard/GUARD`.
         scope: String,
+        /// The TOML file.
         file: PathBuf,
         #[arg(long, default_value = "")]
         justification: String,
@@ -381,9 +401,11 @@ pub enum Guard {
     Show {
         #[command(flatten)]
         remote: Remote,
+        /// `default`, `org/ORG`, `org/ORG/agent/AGENT` or `org/ORG/guard/GUARD`.
         #[arg(default_value = "default")]
         scope: String,
     },
+    /// Lists the guards in reach, with their main limits.
     List {
         #[command(flatten)]
         remote: Remote,
@@ -486,11 +508,15 @@ pub enum Kill {
     Engage {
         #[command(flatten)]
         remote: Remote,
+        /// `global`, `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD` or `session/SESSION`.
         scope: String,
+        /// Why; agents and the audit log are told.
         #[arg(long)]
         reason: String,
+        /// An incident's number, for the record.
         #[arg(long, default_value = "")]
         ticket: String,
+        /// How hard; a stronger mode that is in force stays.
         #[arg(long, value_enum, default_value = "halt")]
         mode: KillMode,
         /// How long a drain lasts, such as `10m`; without it until it is released.
@@ -505,16 +531,20 @@ pub enum Kill {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Lifts it, by an admin.
+    /// Lifts it, by an admin. Ends with 3 where another person has to release it, too.
     Release {
         #[command(flatten)]
         remote: Remote,
+        /// `global`, `org/ORG`, `org/ORG/agent/AGENT`, `org/ORG/guard/GUARD` or `session/SESSION`.
         scope: String,
+        /// Why; it stands in the audit log.
         #[arg(long)]
         justification: String,
+        /// An incident's number, for the record.
         #[arg(long, default_value = "")]
         ticket: String,
     },
+    /// Lists what is stopped, how, by whom, and how far each node has come.
     List {
         #[command(flatten)]
         remote: Remote,
