@@ -18,7 +18,11 @@ pub async fn run(command: Approvals, output: Output) -> Result<(), Failed> {
         Approvals::List { remote, all } => list(&Remote::open(&remote)?, all, output).await,
         Approvals::Show { remote, approval } => {
             let shown = show(&Remote::open(&remote)?, approval).await?;
-            print::object(output, &approval_json(&shown));
+            let mut row = approval_json(&shown);
+            if output == Output::Table {
+                for_people(&mut row);
+            }
+            print::object(output, &row);
             Ok(())
         }
         Approvals::Approve { decide } => rule(decide, Ruling::Approve, None, output).await,
@@ -63,6 +67,9 @@ async fn list(remote: &Remote, all: bool, output: Output) -> Result<(), Failed> 
         "reason",
         "expires_at",
     ];
+    if output == Output::Table {
+        rows.iter_mut().for_each(for_people);
+    }
     print::list(output, &rows, &columns);
     Ok(())
 }
@@ -129,7 +136,13 @@ async fn watch(remote: &Remote, output: Output) -> Result<(), Failed> {
     loop {
         let next = stream.message().await.map_err(Failed::from)?;
         let Some(next) = next else { return Ok(()) };
-        let Some(approval) = next.approval else { continue };
+        let Some(approval) = next.approval else {
+            match output {
+                Output::Json => print::outln!("{}", json!({ "open_end": true, "log_index": next.log_index })),
+                Output::Table => print::outln!("-- what was open ends here; from here on changes --"),
+            }
+            continue;
+        };
         let row = approval_json(&approval);
         match output {
             Output::Json => print::outln!("{row}"),
@@ -161,19 +174,31 @@ fn approval_json(approval: &admin::Approval) -> Value {
         "params": params,
         "params_hash": hex(&approval.params_hash),
         "nonce": approval.nonce,
+        "nonce_text": approval.nonce.to_string(),
         "estimate_usd": usd,
         "reason": approval.reason,
-        "opened_at": approval.opened_at_ns,
-        "expires_at": approval.expires_at_ns,
+        "opened_at_ns": approval.opened_at_ns,
+        "expires_at_ns": approval.expires_at_ns,
         "info_digest": hex(&approval.info_digest),
         "decided_by": approval.decided_by,
-        "decided_at": approval.decided_at_ns,
+        "decided_at_ns": approval.decided_at_ns,
         "note": approval.note,
         "successor": approval.successor.as_ref().map(|successor| json!({
             "call_number": successor.call_number, "nonce": successor.nonce,
             "params": String::from_utf8_lossy(&successor.params_json),
         })),
     })
+}
+
+/// A table has the nonce once, and marks what people have decided and the agent has not used yet.
+fn for_people(row: &mut Value) {
+    let Some(fields) = row.as_object_mut() else { return };
+    fields.remove("nonce_text");
+    if let Some(Value::String(status)) = fields.get_mut("status")
+        && matches!(status.as_str(), "approved" | "modified")
+    {
+        status.push_str(" (waiting for the agent)");
+    }
 }
 
 /// `APPROVAL_STATUS_PENDING` is `pending`.

@@ -87,6 +87,9 @@ async fn tail(remote: &Remote, from: Option<u64>, follow: bool, output: Output) 
         .stream(request)
         .await?
         .into_inner();
+    if output == Output::Table {
+        print::outln!("{}", columns(HEADER));
+    }
     while let Some(item) = items.message().await? {
         let Some(Item::Entry(message)) = item.item else {
             continue;
@@ -96,16 +99,7 @@ async fn tail(remote: &Remote, from: Option<u64>, follow: bool, output: Output) 
             Output::Json => {
                 crate::print::outln!("{}", to_json(&Line::Entry(Box::new(EntryLine::from(&entry))))?)
             }
-            Output::Table => crate::print::outln!(
-                "{} {} {} {} {} {} {}",
-                entry.sequence,
-                entry.kind,
-                entry.verdict.map_or("-", decision::Verdict::word),
-                or_dash(&entry.reason),
-                or_dash(&entry.session_id),
-                or_dash(&entry.tool_name),
-                entry.detail
-            ),
+            Output::Table => print::outln!("{}", row(&entry)),
         }
         if !follow && entry.sequence >= to_sequence {
             break;
@@ -248,6 +242,57 @@ fn report(output: Output, verified: &Verified) {
 
 fn to_json(line: &Line) -> Result<Value, Failed> {
     serde_json::to_value(line).map_err(|error| Failed::refused(error.to_string()))
+}
+
+const HEADER: [&str; 7] = ["SEQUENCE", "TIME", "KIND", "WHO", "VERDICT", "REASON", "DETAIL"];
+
+/// One line of `tail`. Its columns have fixed widths: what follows is not known yet.
+fn columns([sequence, time, kind, who, verdict, reason, detail]: [&str; 7]) -> String {
+    format!("{sequence:>8}  {time:20}  {kind:21}  {who:28}  {verdict:7}  {reason:24}  {detail}")
+        .trim_end()
+        .to_owned()
+}
+
+fn row(entry: &audit::Entry) -> String {
+    columns([
+        &entry.sequence.to_string(),
+        &print::utc(i128::from(entry.timestamp.nanos())),
+        entry.kind.as_str(),
+        &who(entry),
+        entry.verdict.map_or("-", decision::Verdict::word),
+        or_dash(&entry.reason),
+        or_dash(&detail(entry)),
+    ])
+}
+
+/// The person or node that acted, else the agent.
+fn who(entry: &audit::Entry) -> String {
+    let (operator, organization, agent) = (&entry.operator_id, &entry.organization_id, &entry.agent_id);
+    match (operator.is_empty(), organization.is_empty(), agent.is_empty()) {
+        (false, _, _) => operator.clone(),
+        (true, false, false) => format!("org/{organization}/agent/{agent}"),
+        (true, false, true) => format!("org/{organization}"),
+        (true, true, _) => or_dash(agent).to_owned(),
+    }
+}
+
+/// Which call it was, and what the other columns do not say.
+fn detail(entry: &audit::Entry) -> String {
+    let call = match entry.call_number {
+        0 => String::new(),
+        number => format!("call {number}"),
+    };
+    [
+        call.as_str(),
+        &entry.tool_name,
+        &entry.approval_id,
+        &entry.session_id,
+        &entry.detail,
+    ]
+    .into_iter()
+    .filter(|part| !part.is_empty())
+    .collect::<Vec<_>>()
+    .join(" ")
 }
 
 fn or_dash(text: &str) -> &str {
