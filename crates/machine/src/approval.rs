@@ -200,9 +200,9 @@ impl Approval {
         bytes
     }
 
-    /// Says whether the call is what was approved, tool included: the digest covers the arguments only.
-    pub fn is_about(&self, call: &PreExec) -> bool {
-        self.tool == call.tool
+    /// Says whether the call is what was approved, tool and money included: the digest covers the arguments only.
+    pub fn is_about(&self, call: &PreExec, hold: NanoUsd) -> bool {
+        self.tool == call.tool && hold <= self.estimate
     }
 }
 

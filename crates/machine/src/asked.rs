@@ -94,12 +94,19 @@ impl Followed {
         })
     }
 
-    /// The digest that rule 4 compares: of another tool the same arguments are another call.
-    pub fn digest(&self, call: &PreExec) -> Option<decision::Digest> {
+    /// The digest that rule 4 compares: of another tool, or for more money, the same arguments are another call.
+    pub fn digest(&self, call: &PreExec, hold: NanoUsd) -> Option<decision::Digest> {
         match &self.approval {
-            Some((_, approval)) if !approval.is_about(call) => None,
+            Some((_, approval)) if !approval.is_about(call, hold) => None,
             Some(_) | None => call.digest,
         }
+    }
+
+    /// The approval that people gave and no call has used up: what stops its call now does not take it back.
+    pub fn given(&self) -> Option<&ApprovalId> {
+        let (id, approval) = self.approval.as_ref()?;
+        let given = !approval.status.is_open() && !approval.status.is_over();
+        given.then_some(id)
     }
 
     /// The approval that still waits for this very call.
@@ -167,7 +174,7 @@ impl Asked<'_> {
             malformed: call.params == Params::Malformed,
             circuit_tripped: session.trip.is_some(),
             nonce: Some(call.nonce),
-            digest: self.followed.digest(call),
+            digest: self.followed.digest(call, path.hold),
             nonce_seen: self.nonce_seen,
             transition: self.followed.transition.as_ref(),
             delegation_failed: self.delegation_failed(),

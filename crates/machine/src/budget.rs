@@ -50,19 +50,15 @@ impl Path {
             (id, guard.as_str().to_owned(), by.mode)
         };
         let whole = |id: AccountId| {
+            // A guard that only observes does so with the account it has; an organization's is nobody's own.
+            let observed = id == own_id && id != organization && !leash.enforces_own_account();
             let name = id.to_string();
-            (id, name, Mode::Enforce)
+            (id, name, if observed { Mode::Observe } else { Mode::Enforce })
         };
-        let above = [
-            whole(AccountId::Agent(
-                session.organization.clone(),
-                session.agent.clone(),
-            )),
-            whole(organization.clone()),
-        ];
+        let agent = AccountId::Agent(session.organization.clone(), session.agent.clone());
         let ids = std::iter::once(whole(AccountId::Session(call.session.clone())))
             .chain(leash.named().rev().map(of_guard))
-            .chain(above);
+            .chain([whole(agent), whole(organization.clone())]);
         for (id, name, mode) in ids {
             let is_organization = id == organization;
             let Some(account) = turn.rows.account(&id)? else {
@@ -70,12 +66,14 @@ impl Path {
                 continue;
             };
             let is_own = id == own_id;
-            // R5 and R5b ask whether the own account bears it.
-            if !fits(&account, hold) || !(is_own || bears(&account, hold)) {
-                if is_organization {
-                    path.organization_exceeded = true;
-                } else {
-                    path.stop(name, mode);
+            // R5 and R5b ask whether the session's own account bears it, and a person may lift them; an account that
+            // others share answers for itself, whosever own it is.
+            let asked_by_r5 = is_own && matches!(id, AccountId::Session(_));
+            if !fits(&account, hold) || !(asked_by_r5 || bears(&account, hold)) {
+                match mode {
+                    _ if is_organization => path.organization_exceeded = true,
+                    _ if account.limit == Limit::Suspended => path.stop(name, Mode::Enforce),
+                    mode => path.stop(name, mode),
                 }
             }
             if is_own {

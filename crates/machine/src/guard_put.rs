@@ -10,7 +10,7 @@ use crate::guard::Guard;
 use crate::leash::{self, GUARD_DEPTH_MAX};
 use crate::replay;
 use crate::reply::{Refusal, Reply};
-use crate::scope::{AccountId, GuardScope};
+use crate::scope::{AccountId, GuardScope, Scope};
 use crate::table::{Account, Fault, Key, Read, Row, Rows};
 
 /// Entries of one list of a guard: it is read with every call.
@@ -108,6 +108,34 @@ fn check_place<R: Rows>(rows: &R, put: &PutGuard) -> Result<Result<(), Refusal>,
     place_is_kept(rows, put)
 }
 
+/// An agent does not leave what stops it: a halt of the tree that its guard is in holds until it is released.
+fn leaves_a_halt<R: Rows>(rows: &R, put: &PutGuard) -> Result<Result<(), Refusal>, Fault> {
+    let earlier = match &put.scope {
+        GuardScope::Agent(organization, agent) => {
+            Some((organization, leash::assigned(rows, organization, agent)?.1))
+        }
+        GuardScope::Organization(organization) => rows.guard(&put.scope)?.map(|guard| (organization, *guard)),
+        GuardScope::Default | GuardScope::Named(..) => None,
+    };
+    let Some((organization, earlier)) = earlier else {
+        return Ok(Ok(()));
+    };
+    let stays = leash::branch(rows, organization, put.guard.parent.as_ref())?;
+    for (scope, _) in leash::branch(rows, organization, earlier.parent.as_ref())? {
+        let GuardScope::Named(organization, id) = &scope else {
+            continue;
+        };
+        let of = Scope::Guard(organization.clone(), id.clone());
+        let is_left = stays.iter().all(|(kept, _)| *kept != scope);
+        if is_left && rows.halt(&of)?.is_some_and(|halt| halt.engaged) {
+            return Ok(Err(Refusal::Precondition(format!(
+                "{of} is stopped: what runs below it stays there until it is released"
+            ))));
+        }
+    }
+    Ok(Ok(()))
+}
+
 /// A named guard stays where it is: what is below it would move with it, limits and money and all.
 fn place_is_kept<R: Rows>(rows: &R, put: &PutGuard) -> Result<Result<(), Refusal>, Fault> {
     let named = matches!(put.scope, GuardScope::Named(..));
@@ -148,8 +176,10 @@ pub(crate) fn put<R: Rows>(turn: &mut Turn<'_, '_, R>, put: &PutGuard) -> Result
     if let Err(refusal) = check(&put.guard) {
         return Ok(Reply::Refused(refusal));
     }
-    if let Err(refusal) = check_place(turn.rows, put)? {
-        return Ok(Reply::Refused(refusal));
+    for check in [check_place, leaves_a_halt] {
+        if let Err(refusal) = check(turn.rows, put)? {
+            return Ok(Reply::Refused(refusal));
+        }
     }
     let mut guard = put.guard.clone();
     guard.version = earlier.saturating_add(1);

@@ -55,12 +55,14 @@ pub(crate) fn above_leash<R: Rows>(
         let Some(halt) = rows.halt(&scope)?.filter(|halt| halt.engaged) else {
             continue;
         };
-        let stop = match halt.mode {
-            HaltMode::Halt => &mut stops.halt,
-            HaltMode::Pause => &mut stops.pause,
-            HaltMode::Drain => &mut stops.drain,
+        if halt.drains {
+            stops.drain.get_or_insert_with(|| kind.clone());
+        }
+        match halt.mode {
+            HaltMode::Halt => stops.halt.get_or_insert(kind),
+            HaltMode::Pause => stops.pause.get_or_insert(kind),
+            HaltMode::Drain => continue,
         };
-        stop.get_or_insert(kind);
     }
     Ok(stops)
 }
@@ -149,6 +151,7 @@ pub(crate) fn engage<R: Rows>(turn: &mut Turn<'_, '_, R>, engage: &Engage) -> Re
         until: None,
         two_person: false,
         release_asked: None,
+        drains: false,
     });
     let until = engage.ttl.map(|ttl| turn.now().plus(ttl));
     if halt.engaged {
@@ -174,6 +177,7 @@ pub(crate) fn engage<R: Rows>(turn: &mut Turn<'_, '_, R>, engage: &Engage) -> Re
         halt.until = until;
         halt.two_person = engage.two_person;
     }
+    halt.drains |= engage.mode == HaltMode::Drain;
     // Whoever engages it again does not want it released.
     halt.release_asked = None;
     if let Some(until) = halt.until {
@@ -241,7 +245,7 @@ pub(crate) fn release<R: Rows>(turn: &mut Turn<'_, '_, R>, release: &Release) ->
     let is_first = match &halt.release_asked {
         _ if !halt.two_person => false,
         None => true,
-        Some(first) => person(&first.by) == person(&release.by.name),
+        Some(first) => person(&first.by).eq_ignore_ascii_case(person(&release.by.name)),
     };
     let mut entry = turn.entry(if is_first {
         Kind::ReleaseAsked
@@ -310,6 +314,7 @@ fn lift<R: Rows>(turn: &mut Turn<'_, '_, R>, scope: &Scope, halt: &mut Halt) -> 
     turn.cluster.halt_epoch = turn.cluster.halt_epoch.saturating_add(1);
     halt.engaged = false;
     halt.until = None;
+    halt.drains = false;
     halt.two_person = false;
     halt.release_asked = None;
     halt.epoch = turn.cluster.halt_epoch;

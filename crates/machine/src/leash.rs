@@ -143,7 +143,7 @@ fn digest_of(guards: &[(GuardScope, Guard)]) -> Digest {
 }
 
 /// The guard that an operator gave the agent: its own, else its organization's, else the default, whole.
-fn assigned<R: Rows>(
+pub(crate) fn assigned<R: Rows>(
     rows: &R,
     organization: &OrganizationId,
     agent: &AgentId,

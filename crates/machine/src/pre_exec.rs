@@ -2,6 +2,7 @@
 //! moves and its audit entry are one change.
 
 use audit::{Entry, Kind};
+use decision::facts::Mode;
 use decision::policy::Denied;
 use decision::{Decision, DenyReason, NanoUsd, Reason, Rule, Verdict};
 
@@ -134,7 +135,7 @@ fn conclude<R: Rows>(
             let enforced = leash.enforced().unwrap_or(guard);
             session.denials = session.denials.saturating_add(1);
             let number = call.call_number;
-            if trips(enforced, call, &decision) {
+            if trips(enforced, leash, call, &decision) {
                 session::trip(turn, &call.session, &mut session, decision.reason.clone(), number)?;
             } else if enforced.breakers.denials_exceeded(session.denials) {
                 let reason = Reason::ConsecutiveDenials;
@@ -144,7 +145,7 @@ fn conclude<R: Rows>(
         }
         Verdict::Hitl => {
             // A call that waits already goes on waiting for the same decision.
-            approval_id = match followed.waits_for(&session, call) {
+            approval_id = match followed.waits_for(&session, call).or(followed.given()) {
                 Some(id) => Some(id.clone()),
                 None => approval::open(turn, &mut session, call, leash, path.hold, &decision.reason),
             };
@@ -196,8 +197,12 @@ fn conclude<R: Rows>(
         replayed: false,
         place: turn.place(sequence),
     };
-    // A held call that still waits keeps what was recorded of it.
-    let waits_on = followed.held.is_some() && decision.verdict != Verdict::Allow;
+    // A held call that still waits keeps what was recorded of it; what was approved waits for what stopped it.
+    let waits_on = match decision.verdict {
+        Verdict::Allow => false,
+        Verdict::Deny => followed.held.is_some(),
+        Verdict::Hitl => followed.held.is_some() || followed.given().is_some(),
+    };
     if !waits_on {
         let row = Call {
             request: call.request.as_ref().map(|request| request.id.clone()),
@@ -219,11 +224,15 @@ fn conclude<R: Rows>(
     Ok(Reply::Verdict(answer))
 }
 
-fn trips(guard: &Guard, call: &PreExec, decision: &Decision) -> bool {
-    match guard.trip_policy {
-        // A policy rule says it itself.
+fn trips(enforced: &Guard, leash: &Leash, call: &PreExec, decision: &Decision) -> bool {
+    match enforced.trip_policy {
+        // A policy rule says it itself, of a guard that enforces.
         TripPolicy::Behaviour if decision.rule == Rule::P3 => {
             let matched = call.rules.iter().flat_map(|facts| &facts.matched);
+            let matched = leash.guards().iter().zip(matched);
+            let matched = matched
+                .filter(|((_, guard), _)| guard.mode == Mode::Enforce)
+                .map(|(_, found)| found);
             let said = |denied: &Denied| decision.reason == Reason::Policy(denied.rule.as_str().to_owned());
             denied_of(matched).is_some_and(|denied| denied.trips && said(denied))
         }

@@ -490,6 +490,9 @@ pub struct Halt {
     /// The first of the two.
     #[n(10)]
     pub release_asked: Option<ReleaseAsked>,
+    /// A drain was engaged as well: below a pause it goes on.
+    #[n(11)]
+    pub drains: bool,
 }
 
 /// How hard a halt stops; a stronger one takes the place of a weaker.

@@ -316,7 +316,7 @@ fn approval(transition: &Transition, facts: &Facts<'_>, call: &PreExec) -> Resul
         } else {
             transition.original_nonce.unwrap_or(FRESH + 1)
         },
-        estimate: NanoUsd::ZERO,
+        estimate: facts.estimate,
         why: Reason::HitlAllCalls,
         policy_digest: Digest::of(&[]),
         opened_at: Timestamp::ZERO,

@@ -268,6 +268,7 @@ fn a_halt_keeps_the_epoch_of_its_first_engagement() {
         until: None,
         two_person: false,
         release_asked: None,
+        drains: false,
     };
     let message = admin::halt(
         &Scope::Organization(OrganizationId::parse("acme").unwrap()),

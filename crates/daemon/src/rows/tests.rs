@@ -57,6 +57,7 @@ fn halt(engaged: bool) -> Row {
         until: None,
         two_person: false,
         release_asked: None,
+        drains: false,
     })
 }
 

@@ -29,13 +29,18 @@ impl Script {
             _ => Digest::of(known.as_bytes()),
         };
         let mut matched = vec![Matched::default(); leash.guards().len()];
-        let found = matched.last_mut().ok_or("a leash has guards")?;
-        if let Some(rule) = args.take_key("deny") {
+        let denied = |rule: &str| -> Result<Denied, Failed> {
             let (rule, trips) = rule
                 .strip_suffix("/trips")
                 .map_or((rule, false), |rule| (rule, true));
             let rule = RuleId::parse(rule)?;
-            found.denied = Some(Denied { rule, trips });
+            Ok(Denied { rule, trips })
+        };
+        let outermost = matched.first_mut().ok_or("a leash has guards")?;
+        outermost.denied = args.take_key("root_denies").map(denied).transpose()?;
+        let found = matched.last_mut().ok_or("a leash has guards")?;
+        if let Some(rule) = args.take_key("deny") {
+            found.denied = Some(denied(rule)?);
         }
         found.asks = args.take_key("ask").map(RuleId::parse).transpose()?;
         found.cost = args.take_key("cost_rule").map(str::parse).transpose()?;
