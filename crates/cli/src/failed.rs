@@ -66,7 +66,10 @@ impl From<Status> for Failed {
             _ => End::Refused,
         };
         let message = match error_detail(&status) {
-            Some(error) if error.field.is_empty() => format!("{}: {}", error.code, error.message),
+            // Many messages begin with the name of the field already.
+            Some(error) if error.message.starts_with(&error.field) => {
+                format!("{}: {}", error.code, error.message)
+            }
             Some(error) => format!("{}: {}: {}", error.code, error.field, error.message),
             None => format!("{}: {}", status.code(), status.message()),
         };
