@@ -224,6 +224,7 @@ pub fn guard(args: &mut ArgumentConsumer<'_>) -> Result<Guard, Failed> {
             }
             "on_deny" => {
                 guard.on_deny_rules = guard.on_deny_rules.with(match value {
+                    "P2" => Rule::P2,
                     "R6" => Rule::R6,
                     "Q5" => Rule::Q5,
                     other => return Err(unknown(other)),
