@@ -356,6 +356,7 @@ async fn attempt(rpc: &str, channel: Channel, session: &str) -> Result<(), Statu
                 request_id,
                 raft_id: 1,
                 justification,
+                force: false,
             };
             ClusterClient::new(channel).remove(remove).await.map(drop)
         }

@@ -127,6 +127,7 @@ async fn remove(cluster: &Cluster, leader: usize, raft_id: u64) {
         request_id: client::request_id(),
         raft_id,
         justification: "it leaves".to_owned(),
+        force: false,
     };
     admin::cluster_client::ClusterClient::new(channel)
         .remove(request)

@@ -10,7 +10,7 @@ use wire::proto::haltgate::peer::v1::probe_response::Outcome;
 
 use crate::connect::Lane;
 use crate::node::Node;
-use crate::propose::Urgency;
+use crate::proposer::Urgency;
 
 /// The organization of drills. No certificate is of it.
 pub const PROBE_ORGANIZATION: &str = "haltgate.probe";

@@ -291,9 +291,18 @@ impl Door {
         let retry_after_ms = match unavailable {
             Unavailable::Overloaded | Unavailable::NoClock => 50,
             Unavailable::NoLeader | Unavailable::NoQuorum => self.config.timing.election_min_ms,
-            Unavailable::Deadline | Unavailable::Storage(_) | Unavailable::Stopped(_) => 0,
+            Unavailable::Deadline
+            | Unavailable::Lost
+            | Unavailable::TooLarge { .. }
+            | Unavailable::Storage(_)
+            | Unavailable::OutOfService(_)
+            | Unavailable::Stopped(_) => 0,
         };
-        Failure::new(Code::DaemonUnavailable, unavailable.to_string()).retry_after_ms(retry_after_ms)
+        let code = match unavailable {
+            Unavailable::TooLarge { .. } => Code::MessageTooLarge,
+            _ => Code::DaemonUnavailable,
+        };
+        Failure::new(code, unavailable.to_string()).retry_after_ms(retry_after_ms)
     }
 
     /// Why a change of membership was not made.

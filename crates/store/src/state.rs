@@ -5,12 +5,11 @@ use std::io;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use machine::table::Working;
+use machine::table::{Read as _, Working};
 use machine::{Event, Position};
 use openraft::EntryPayload;
 use openraft::base::OptionalSend;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
-use tokio::sync::Semaphore;
 
 use crate::config::{Answers, Entry, LogId, Payload, Raft, Snapshot, SnapshotMeta, StoredMembership};
 use crate::disk::{Durability, Op, Space};
@@ -33,7 +32,8 @@ pub struct StateMachine {
     rows_max: usize,
     applied: Option<LogId>,
     membership: StoredMembership,
-    building: Arc<Semaphore>,
+    /// The snapshot that openraft took last.
+    taken: Option<LogId>,
     work: Work,
     stop_install_at: Option<Stage>,
 }
@@ -53,6 +53,7 @@ impl StateMachine {
     ) -> Result<Self, StoreError> {
         let state = live.state();
         let (applied, membership) = read_meta(state.disk.view().as_ref())?;
+        let taken = home.snapshot().and_then(|snapshot| snapshot.info().applied);
         Ok(Self {
             rows: RowCache::over(state, rows_max),
             rows_max,
@@ -60,7 +61,7 @@ impl StateMachine {
             home,
             applied,
             membership,
-            building: Arc::new(Semaphore::new(1)),
+            taken,
             work,
             stop_install_at,
         })
@@ -74,6 +75,7 @@ impl StateMachine {
         let mut ops = Vec::new();
         let mut events: Vec<Event> = Vec::new();
         let mut answers: Vec<(ApplyResponder<Raft>, Answers)> = Vec::new();
+        let mut passed = Vec::new();
         for (entry, responder) in run {
             let Entry { log_id, payload } = entry;
             if applied.is_some_and(|applied| applied.index >= log_id.index) {
@@ -96,6 +98,8 @@ impl StateMachine {
                 }
             }
             applied = Some(log_id);
+            let chain = working.chain().map_err(io::Error::other)?;
+            passed.push((log_id.index, chain.map_or([0; 32], |chain| chain.head.hash)));
             answers.extend(responder.map(|responder| (responder, answer)));
         }
         let changes = working.into_changes();
@@ -120,7 +124,7 @@ impl StateMachine {
         }
         // First the progress: whoever has an answer finds what it says applied here.
         let progress = Progress::of(&self.rows, applied).map_err(io::Error::other)?;
-        self.live.publish(applied, progress, events);
+        self.live.publish(applied, progress, passed, events);
         for (responder, answer) in answers {
             responder.send(answer);
         }
@@ -138,6 +142,7 @@ impl StateMachine {
         let state = StateDisk::new(installed?);
         self.rows = RowCache::over(Arc::clone(&state), self.rows_max);
         self.applied = info.applied;
+        self.taken = info.applied.max(self.taken);
         self.membership = info.membership;
         let progress =
             Progress::of(&self.rows, info.applied).map_err(|fault| StoreError::Damaged(fault.to_string()))?;
@@ -178,19 +183,25 @@ impl RaftStateMachine<Raft> for StateMachine {
         }
     }
 
+    /// A snapshot that was built since openraft took one last; none otherwise, so that it never waits for a build nor
+    /// ends with one. Forced is what a start asks for where the log was purged and the snapshot is gone.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
-        let building = Arc::clone(&self.building);
-        let permit = if force {
-            // Only closing a semaphore makes this fail, and this one is not closed.
-            building.acquire_owned().await.ok()?
-        } else {
-            building.try_acquire_owned().ok()?
-        };
-        Some(snapshot::build(&self.live, &self.home, permit, self.work).await)
+        if force {
+            return Some(self.get_snapshot_builder().await);
+        }
+        let current = self.home.snapshot()?;
+        let newer = current.info().applied > self.taken;
+        newer.then(|| {
+            self.taken = current.info().applied;
+            SnapshotBuilder::of(Ok(current))
+        })
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        self.try_create_snapshot_builder(true).await.unwrap_or_default()
+        let (live, home) = (Arc::clone(&self.live), Arc::clone(&self.home));
+        let built = self.work.run(move || snapshot::build(&live, home.as_ref())).await;
+        let built = built.map_err(StoreError::file("building a snapshot"));
+        SnapshotBuilder::of(built.and_then(|built| built))
     }
 
     async fn install_snapshot(&mut self, _meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {

@@ -126,8 +126,8 @@ impl Store {
                 rows_max,
                 stop_install_at,
             )?,
+            snapshots: Snapshots::new(Arc::clone(&home), Arc::clone(&live), work),
             reader: StateReader::new(live, Arc::clone(&home), work),
-            snapshots: Snapshots::new(Arc::clone(&home), work),
             owner: Owner(home),
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Founding, MemberStatus, Role, Unavailable};
+use cluster::{Force, Founding, MemberStatus, Role, Unavailable};
 use machine::command::Principal;
 use store::Member;
 use tonic::{Request, Response, Status};
@@ -117,14 +117,16 @@ impl Cluster for ClusterKeeping {
             request_id,
             raft_id,
             justification,
+            force,
         } = request.into_inner();
+        let force = if force { Force::Yes } else { Force::No };
         let answer = async {
             known("raft_id", raft_id)?;
             admin::justification(&justification)?;
             admin::cluster_request("remove", &request_id, &raft_id.to_string())?;
             self.leads()?;
             self.is_member(raft_id)?;
-            self.within(&ask, self.door.node.remove(&ask.principal(), raft_id))
+            self.within(&ask, self.door.node.remove(&ask.principal(), raft_id, force))
                 .await
         };
         let log_index = answer
