@@ -1,8 +1,10 @@
 //! The replicated state: applies committed entries, a run of them as one write.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use machine::table::{Read as _, Working};
@@ -40,8 +42,10 @@ pub struct StateMachine {
 
 /// Entries of one run, written as one: a long run answers late, a short one writes often.
 const RUN_ENTRIES_MAX: usize = 64;
-/// Bytes of entries after which a run ends: some 2,000 commands, 40 ms of apply.
+/// Bytes of entries after which a run ends: some 2,000 commands.
 const RUN_BYTES_MAX: usize = 512 << 10;
+/// How long a run may take: entries of due work are small and take long, and between runs others get their answers.
+const RUN_TIME_MAX: Duration = Duration::from_millis(20);
 
 impl StateMachine {
     pub(crate) fn open(
@@ -67,8 +71,9 @@ impl StateMachine {
         })
     }
 
-    /// Applies a run of entries: one write, then all answers, then the news.
-    fn apply_run(&mut self, run: Vec<EntryResponder<Raft>>) -> Result<(), io::Error> {
+    /// Applies entries from the front of the run until its time is over: one write, then all answers, then the news.
+    fn apply_run(&mut self, run: &mut VecDeque<EntryResponder<Raft>>) -> Result<(), io::Error> {
+        let took = self.work.stopwatch();
         let mut working = Working::over(&self.rows);
         let mut applied = self.applied;
         let mut membership = None;
@@ -76,7 +81,9 @@ impl StateMachine {
         let mut events: Vec<Event> = Vec::new();
         let mut answers: Vec<(ApplyResponder<Raft>, Answers)> = Vec::new();
         let mut passed = Vec::new();
-        for (entry, responder) in run {
+        while took() < RUN_TIME_MAX
+            && let Some((entry, responder)) = run.pop_front()
+        {
             let Entry { log_id, payload } = entry;
             if applied.is_some_and(|applied| applied.index >= log_id.index) {
                 return Err(io::Error::other(format!("log entry {log_id} was applied before")));
@@ -165,19 +172,19 @@ impl RaftStateMachine<Raft> for StateMachine {
     {
         // The last run asks once more after the end, which not every stream bears.
         let mut entries = entries.fuse();
+        let mut run: VecDeque<EntryResponder<Raft>> = VecDeque::new();
         loop {
-            let mut run = Vec::new();
-            let mut bytes = 0_usize;
+            let mut bytes = run.iter().map(|(entry, _)| tail::size(entry)).sum();
             while run.len() < RUN_ENTRIES_MAX && bytes < RUN_BYTES_MAX {
                 let Some(next) = entries.next().await else { break };
                 let next = next?;
-                bytes = bytes.saturating_add(tail::size(&next.0));
-                run.push(next);
+                bytes = tail::size(&next.0).saturating_add(bytes);
+                run.push_back(next);
             }
             if run.is_empty() {
                 return Ok(());
             }
-            self.apply_run(run)?;
+            self.work.in_place(|| self.apply_run(&mut run))?;
             // Heartbeats are due while a long range is applied.
             tokio::task::yield_now().await;
         }

@@ -126,7 +126,7 @@ async fn openraft_gets_each_built_snapshot_once_and_waits_for_none() {
         let mut store = disks.open();
         apply(&mut store, entries(0..30)).await;
         assert!(
-            store.state.try_create_snapshot_builder(true).await.is_none(),
+            store.state.try_create_snapshot_builder(false).await.is_none(),
             "none was built"
         );
         let built = build(&mut store).await;
