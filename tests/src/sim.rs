@@ -79,6 +79,16 @@ impl Sim {
 
     /// The same, and further nodes that belong to no cluster yet and that no configuration lists.
     pub fn with_spares(seed: u64, nodes: usize, spares: usize) -> Self {
+        let options = Options {
+            snapshot_every: 500,
+            log_kept: 200,
+            ..Options::default()
+        };
+        Self::with_options(seed, nodes, spares, &options)
+    }
+
+    /// The same, with these timings and sizes: a test may take a bound away to see what it is for.
+    pub fn with_options(seed: u64, nodes: usize, spares: usize, options: &Options) -> Self {
         let turmoil = turmoil::Builder::new()
             .rng_seed(seed)
             .epoch(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000))
@@ -101,7 +111,7 @@ impl Sim {
         for (place, name) in (1_u64..).zip(all) {
             let disk = MemoryNode::new(place);
             lock(&sim.shared.disks).insert(name.clone(), disk);
-            let (shared, names) = (sim.shared.clone(), names.clone());
+            let (shared, names, options) = (sim.shared.clone(), names.clone(), options.clone());
             sim.turmoil.host(name.clone(), move || {
                 let host = Host {
                     seed,
@@ -109,6 +119,7 @@ impl Sim {
                     name: name.clone(),
                     names: names.clone(),
                     shared: shared.clone(),
+                    options: options.clone(),
                 };
                 host.run()
             });
@@ -304,6 +315,7 @@ struct Host {
     name: String,
     names: Vec<String>,
     shared: Arc<Shared>,
+    options: Options,
 }
 
 impl Host {
@@ -324,11 +336,7 @@ impl Host {
             member: member(&self.name),
             listed: self.names.iter().map(|name| member(name)).collect(),
             store,
-            options: Options {
-                snapshot_every: 500,
-                log_kept: 200,
-                ..Options::default()
-            },
+            options: self.options,
             connector: Arc::new(SimConnector {
                 name: self.name.clone(),
             }),

@@ -7,6 +7,7 @@
 //!   watch: clocks and states of the others, and whether this node still leads anyone ──► standing
 //!   chores: due work · seals · snapshots · heartbeats · this node's key · changes of members left half-way
 //!   found, member: founded · taken in again · learner → voter → removed · leader transfer
+//!   held: arguments of calls that wait for people, beside the log
 //!   probe: one question to every node, for drills
 //!   peer ◄── the other nodes (connect: whatever bytes the connector brings)
 //! ```
@@ -40,6 +41,7 @@ mod member;
 mod probe;
 
 mod found;
+mod held;
 mod snapshots;
 mod watch;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use decision::{SessionId, Timestamp};
 use openraft::async_runtime::WatchReceiver as _;
-use store::{Member, Owner, Progress, Snapshots, StateReader};
+use store::{HeldArguments, Member, Owner, Progress, Snapshots, StateReader};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -33,6 +33,7 @@ pub(crate) struct Parts {
     pub member: Member,
     pub owner: Owner,
     pub snapshots: Snapshots,
+    pub held: HeldArguments,
     pub reader: StateReader,
     pub options: Options,
     pub peers: Peers,
@@ -166,6 +167,11 @@ impl Node {
 
     pub(crate) fn snapshots(&self) -> &Snapshots {
         &self.0.snapshots
+    }
+
+    /// The arguments of held calls that are on this node.
+    pub(crate) fn held(&self) -> &HeldArguments {
+        &self.0.held
     }
 
     /// Held while a membership is changed: one change at a time.

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use decision::{ApprovalId, OrganizationId};
 use machine::Command;
 use openraft::raft::VoteResponse;
-use store::{Chunk, Member, Raft, Snapshot, SnapshotInfo};
+use store::{Chunk, HeldPart, Member, Raft, Snapshot, SnapshotInfo};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
@@ -399,6 +400,37 @@ impl Peer for PeerDoor {
         Ok(Response::new(answer))
     }
 
+    async fn hold_arguments(
+        &self,
+        request: Request<peer::HoldArgumentsRequest>,
+    ) -> Result<Response<peer::HoldArgumentsResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit_member(identity.as_ref(), message.sender.as_ref())?;
+        let organization = OrganizationId::parse(&message.organization_id).map_err(malformed)?;
+        let approval = ApprovalId::parse(&message.approval_id).map_err(malformed)?;
+        let kept = self
+            .node
+            .held()
+            .put(&organization, &approval, part(message.successor), &message.params);
+        Ok(Response::new(peer::HoldArgumentsResponse { held: kept.is_ok() }))
+    }
+
+    async fn get_arguments(
+        &self,
+        request: Request<peer::GetArgumentsRequest>,
+    ) -> Result<Response<peer::GetArgumentsResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit_member(identity.as_ref(), message.sender.as_ref())?;
+        let approval = ApprovalId::parse(&message.approval_id).map_err(malformed)?;
+        let params = self.node.held().get(&approval, part(message.successor));
+        Ok(Response::new(peer::GetArgumentsResponse {
+            held: params.is_some(),
+            params: params.unwrap_or_default().into(),
+        }))
+    }
+
     async fn join(
         &self,
         request: Request<peer::JoinRequest>,
@@ -424,6 +456,10 @@ impl Peer for PeerDoor {
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         Ok(Response::new(answer))
     }
+}
+
+fn part(successor: bool) -> HeldPart {
+    if successor { HeldPart::Successor } else { HeldPart::Call }
 }
 
 fn malformed(error: impl std::fmt::Display) -> Status {

@@ -17,6 +17,7 @@ use crate::clocks::Clocks;
 use crate::connect::{Connector, PEER_MESSAGE_MAX, Peers};
 use crate::error::StartError;
 use crate::heard::Heard;
+use crate::held;
 use crate::network::Network;
 use crate::node::{Leading, Node, Parts};
 use crate::peer::PeerDoor;
@@ -74,6 +75,7 @@ impl Node {
             state,
             reader,
             snapshots: kept_snapshots,
+            held: held_arguments,
             owner,
         } = store;
         let raft_id = owner.identity().raft_id;
@@ -116,6 +118,7 @@ impl Node {
             member,
             owner,
             snapshots: kept_snapshots,
+            held: held_arguments,
             reader,
             options,
             peers,
@@ -148,6 +151,7 @@ impl Node {
         );
         node.keep_up("heartbeats", chores::write_seen(node.clone()));
         node.keep_up("snapshots", snapshots::keep(node.clone()));
+        node.keep_up("held arguments", held::forget(node.clone()));
         node.keep_up("changes of members", chores::finish_changes(node.clone()));
         Ok(node)
     }
