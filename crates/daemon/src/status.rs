@@ -1,6 +1,6 @@
 //! Whether this node can decide, and why not.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -21,12 +21,12 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 const PROBE_SOON: Duration = Duration::from_millis(200);
 
 /// What stands between this node and its next decision; read by everyone who asks.
-#[derive(Debug, Clone)]
-pub struct Readiness(Arc<Mutex<Vec<String>>>);
+#[derive(Debug)]
+pub struct Readiness(Mutex<Vec<String>>);
 
 impl Default for Readiness {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(vec!["starting".to_owned()])))
+        Self(Mutex::new(vec!["starting".to_owned()]))
     }
 }
 
