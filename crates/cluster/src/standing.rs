@@ -73,7 +73,7 @@ impl Standing {
     }
 
     /// How long the leader's oldest uncommitted entry has waited.
-    pub(crate) fn uncommitted_for(&self) -> Duration {
+    pub fn uncommitted_for(&self) -> Duration {
         let uncommitted = self.lock().uncommitted;
         uncommitted.map_or(Duration::ZERO, |since| since.elapsed())
     }

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::{Entropy as _, PROBE_ORGANIZATION, SystemEntropy, Urgency};
+use cluster::PROBE_ORGANIZATION;
 use decision::{
     AgentId, Digest, HaltScope, NanoUsd, OrganizationId, Reason, RequestId, SessionId, ToolName, Verdict,
 };
 use machine::command::{AgentPattern, EndSession, Engage, Params, PreExec, Principal, Register, Release};
 use machine::table::{CALL_WINDOW, Fault, HaltMode, Read as _, Rows, Working};
-use machine::{Batch, Command, Position, Reply, Scope};
+use machine::{Command, Reply, Scope};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::{Code, Failure};
 
-use crate::door::{Ask, Door, node_id};
-use crate::service::unexpected;
+use crate::admit::Ask;
+use crate::door::{Door, node_id};
+use crate::judge::{suppose, verdict};
 
 const AGENT: &str = "drill";
 const WHY: &str = "drill";
@@ -29,33 +30,27 @@ const NODES_MAX: u64 = 32;
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Runs the real path: a session of the reserved organization, an engagement, calls through every node, a release.
-pub async fn drill(door: &Arc<Door>, ask: &Ask) -> Result<proto::HaltsDrillResponse, Failure> {
+pub async fn drill(
+    door: &Arc<Door>,
+    ask: &Ask,
+    _: proto::HaltsDrillRequest,
+) -> Result<proto::HaltsDrillResponse, Failure> {
     let probe = probe()?;
-    let session = match door.propose(ask, register(&probe)?, Urgency::Urgent).await? {
-        Reply::Registered(registered) => registered.session,
-        _ => return Err(unexpected("a drill's registration")),
-    };
+    let session = door.propose(ask, register(&probe)?).await?.session;
     let begun = Instant::now();
     let (engaged, nodes) = tokio::join!(
-        door.propose(ask, engage(ask.principal(), &session)?, Urgency::Urgent),
+        door.propose(ask, engage(ask.principal(), &session)?),
         ask_nodes(door, &probe, &session, begun),
     );
-    let (halt, engaged_after) = match engaged? {
-        Reply::Halt(halt) => (halt, begun.elapsed()),
-        _ => return Err(unexpected("a drill's engagement")),
-    };
+    let engaged = engaged.map(|halt| (halt, begun.elapsed()));
     // Whatever came out, nothing of it stays.
-    let released = door
-        .propose(ask, release(ask.principal(), &session)?, Urgency::Urgent)
-        .await;
+    let released = door.propose(ask, release(ask.principal(), &session)?).await;
     let ended = EndSession {
         by: probe.clone(),
         session: session.clone(),
     };
-    door.propose(ask, Command::EndSession(ended), Urgency::Urgent)
-        .await?;
-    released?;
-    let nodes = nodes?;
+    door.propose(ask, ended).await?;
+    let ((halt, engaged_after), _, nodes) = (engaged?, released?, nodes?);
     Ok(proto::HaltsDrillResponse {
         passed: nodes
             .iter()
@@ -85,7 +80,7 @@ async fn ask_nodes(
             if begun.elapsed() >= PATIENCE {
                 break;
             }
-            let call = call(probe, session, number)?;
+            let call = Command::PreExec(call(probe, session, number)?);
             let answer = door
                 .node
                 .probe(known.raft_id, known.member.clone(), &call, QUESTION)
@@ -120,56 +115,44 @@ async fn ask_nodes(
 
 /// The same on this node's own state, of which nothing is kept: before a node is ready, its kill switch has to hold.
 pub fn holds<R: Rows>(rows: &R) -> Result<Result<(), String>, Fault> {
-    let Some(cluster) = rows.cluster()? else {
+    if rows.cluster()?.is_none() {
         return Ok(Err("the cluster is being formed".to_owned()));
-    };
+    }
+    Ok(halted_on(rows)?.map_err(|what| format!("the drill of this node's kill switch failed: {what}")))
+}
+
+fn halted_on<R: Rows>(rows: &R) -> Result<Result<(), Failure>, Fault> {
     let mut working = Working::over(rows);
-    let mut seed = [0; 16];
-    SystemEntropy.fill(&mut seed);
-    let mut apply = |command: Command| {
-        let batch = Batch {
-            proposed: cluster.now,
-            seed,
-            version: machine::VERSION,
-            commands: vec![command],
-        };
-        let applied = machine::apply(&mut working, Position { term: 0, index: 0 }, &batch)?;
-        Ok::<_, Fault>(applied.replies.into_iter().next())
+    let (probe, register) = match probe().and_then(|probe| Ok((probe.clone(), register(&probe)?))) {
+        Ok(named) => named,
+        Err(failure) => return Ok(Err(failure)),
     };
-    let failed = |what: &str| {
-        Ok(Err(format!(
-            "the drill of this node's kill switch failed: {what}"
-        )))
-    };
-    let Ok(probe) = probe() else {
-        return failed("no probe");
-    };
-    let Ok(command) = register(&probe) else {
-        return failed("no registration");
-    };
-    // A node that joins a drained cluster opens no session either.
-    let session = match apply(command)? {
-        Some(Reply::Registered(registered)) => registered.session,
-        Some(Reply::Refused(machine::Refusal::Precondition(_))) => return Ok(Ok(())),
-        _ => return failed("no session"),
+    let session = match suppose(&mut working, 0, register)? {
+        Ok(registered) => registered.session,
+        // A node that joins a drained cluster opens no session either.
+        Err(failure) if failure.code == Code::FailedPrecondition => return Ok(Ok(())),
+        Err(failure) => return Ok(Err(failure)),
     };
     let root = Principal {
         name: format!("cluster/admin/{AGENT}"),
         organization: None,
         agents: Vec::new(),
     };
-    let (Ok(engage), Ok(question)) = (engage(root, &session), call(&probe, &session, 1)) else {
-        return failed("no question");
+    let (engage, question) = match (engage(root, &session), call(&probe, &session, 1)) {
+        (Ok(engage), Ok(question)) => (engage, question),
+        (Err(failure), _) | (_, Err(failure)) => return Ok(Err(failure)),
     };
-    apply(engage)?;
-    match apply(question)? {
-        Some(Reply::Verdict(reply))
-            if reply.verdict == Verdict::Deny && matches!(reply.reason, Reason::RunHalted(_)) =>
-        {
-            Ok(Ok(()))
-        }
-        other => failed(&format!("a halted session was answered {other:?}")),
+    if let Err(failure) = suppose(&mut working, 0, engage)? {
+        return Ok(Err(failure));
     }
+    Ok(match suppose(&mut working, 0, question)?.and_then(verdict) {
+        Ok(reply) if reply.verdict == Verdict::Deny && matches!(reply.reason, Reason::RunHalted(_)) => Ok(()),
+        Ok(reply) => Err(Failure::new(
+            Code::Internal,
+            format!("a halted session was answered {} {}", reply.verdict, reply.reason),
+        )),
+        Err(failure) => Err(failure),
+    })
 }
 
 fn micros(span: Duration) -> u64 {
@@ -189,8 +172,8 @@ fn probe() -> Result<Principal, Failure> {
     })
 }
 
-fn register(probe: &Principal) -> Result<Command, Failure> {
-    Ok(Command::Register(Register {
+fn register(probe: &Principal) -> Result<Register, Failure> {
+    Ok(Register {
         by: probe.clone(),
         organization: named(OrganizationId::parse(PROBE_ORGANIZATION))?,
         agent: named(AgentId::parse(AGENT))?,
@@ -198,11 +181,11 @@ fn register(probe: &Principal) -> Result<Command, Failure> {
         request: None,
         metadata: BTreeMap::new(),
         guard: None,
-    }))
+    })
 }
 
-fn engage(by: Principal, session: &SessionId) -> Result<Command, Failure> {
-    Ok(Command::Engage(Engage {
+fn engage(by: Principal, session: &SessionId) -> Result<Engage, Failure> {
+    Ok(Engage {
         by,
         scope: Scope::Session(session.clone()),
         reason: WHY.to_owned(),
@@ -211,21 +194,21 @@ fn engage(by: Principal, session: &SessionId) -> Result<Command, Failure> {
         mode: HaltMode::Halt,
         ttl: None,
         two_person: false,
-    }))
+    })
 }
 
-fn release(by: Principal, session: &SessionId) -> Result<Command, Failure> {
-    Ok(Command::Release(Release {
+fn release(by: Principal, session: &SessionId) -> Result<Release, Failure> {
+    Ok(Release {
         by,
         scope: Scope::Session(session.clone()),
         justification: WHY.to_owned(),
         request: request(session, "release")?,
         ticket: String::new(),
-    }))
+    })
 }
 
-fn call(probe: &Principal, session: &SessionId, number: u64) -> Result<Command, Failure> {
-    Ok(Command::PreExec(PreExec {
+fn call(probe: &Principal, session: &SessionId, number: u64) -> Result<PreExec, Failure> {
+    Ok(PreExec {
         by: probe.clone(),
         session: session.clone(),
         call_number: number,
@@ -239,7 +222,7 @@ fn call(probe: &Principal, session: &SessionId, number: u64) -> Result<Command, 
         approval: None,
         numbers: Vec::new(),
         rules: None,
-    }))
+    })
 }
 
 /// One a session and order: sessions of drills are new each time.

@@ -19,26 +19,19 @@ use tokio::time::Sleep;
 
 use crate::door::Door;
 use crate::emergency;
-use crate::status::Readiness;
-
-#[derive(Debug, Clone)]
-pub struct Probes {
-    pub door: Arc<Door>,
-    pub readiness: Readiness,
-}
 
 /// The routes of the HTTP port.
-pub fn router(probes: Probes) -> Router {
+pub fn router(door: Arc<Door>) -> Router {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(probes)
+        .with_state(door)
 }
 
 /// The process lives as long as Raft does.
-async fn livez(State(probes): State<Probes>) -> Response {
-    match probes.door.node.status().stopped {
+async fn livez(State(door): State<Arc<Door>>) -> Response {
+    match door.node.status().stopped {
         None => (StatusCode::OK, "ok\n").into_response(),
         Some(why) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -49,23 +42,27 @@ async fn livez(State(probes): State<Probes>) -> Response {
 }
 
 /// It can decide, or says what is in the way, one line each.
-async fn readyz(State(probes): State<Probes>) -> Response {
-    let mut obstacles = probes.readiness.obstacles();
+async fn readyz(State(door): State<Arc<Door>>) -> Response {
+    let mut obstacles = door.readiness.obstacles();
     // What was pulled by hand is not looked for: it holds from this moment on.
-    if probes.door.emergency.is_engaged() && obstacles.is_empty() {
+    if door.emergency.is_engaged() && obstacles.is_empty() {
         obstacles.push(emergency::ENGAGED.to_owned());
     }
     if obstacles.is_empty() {
-        return (StatusCode::OK, "ready\n").into_response();
+        let text = match door.node.status().changing {
+            true => "ready\na change of members is under way\n",
+            false => "ready\n",
+        };
+        return (StatusCode::OK, text).into_response();
     }
     let mut lines = obstacles.join("\n");
     lines.push('\n');
     (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }
 
-async fn metrics(State(probes): State<Probes>) -> Response {
-    crate::observe::now(&probes.door);
-    match probes.door.metrics.text() {
+async fn metrics(State(door): State<Arc<Door>>) -> Response {
+    crate::observe::now(&door);
+    match door.metrics.text() {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

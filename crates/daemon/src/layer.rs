@@ -13,10 +13,10 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code as Grpc, Status};
 use tower::{Layer, Service};
 use wire::error::{METADATA_KEY, without_detail};
+use wire::rpc::Rpc;
 use wire::{Code, Failure};
 
 use crate::metrics::Metrics;
-use crate::roles::Rpc;
 
 /// Agents' paths: theirs alone are counted against the room.
 const AGENTS: &str = "/shackle.v1.";
@@ -143,7 +143,7 @@ fn has_detail(headers: &HeaderMap) -> bool {
 }
 
 /// Gives an error that gRPC's own code made the detail that ours have, and the code of the specification.
-fn with_detail(status: &Status) -> Status {
+pub fn with_detail(status: &Status) -> Status {
     let undecodable = status.code() == Grpc::Internal && status.message().contains("failed to decode");
     let failure = match status.code() {
         Grpc::Internal if undecodable => Failure::new(Code::InvalidRequest, status.message()),
@@ -161,13 +161,8 @@ fn with_detail(status: &Status) -> Status {
 }
 
 /// An RPC as metrics name it: one of ours, or `other`.
-fn named(path: &str) -> &'static str {
-    let path = path.strip_prefix('/').unwrap_or(path);
-    Rpc::ALL
-        .iter()
-        .map(|rpc| rpc.path())
-        .find(|known| *known == path)
-        .unwrap_or("other")
+fn named(route: &str) -> &'static str {
+    Rpc::at(route).map_or("other", Rpc::path)
 }
 
 const fn word(grpc: Grpc) -> &'static str {

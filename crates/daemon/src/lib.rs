@@ -14,22 +14,27 @@
 //! 5. Whatever fails leaves as a status with a detail, and never as a verdict.
 
 mod accept;
+mod admit;
 mod call_threads;
 pub mod config;
 mod door;
 mod drill;
 pub mod emergency;
+mod entry;
 mod environment;
 mod fixture;
 mod follow;
 mod guard_section;
 mod http;
 pub mod identity;
+mod judge;
 mod layer;
 mod limit;
 mod log;
 mod metrics;
 mod observe;
+mod order;
+mod road;
 pub mod roles;
 mod rows;
 mod run;

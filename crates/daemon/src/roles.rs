@@ -1,75 +1,12 @@
-//! Who may call what: one table of RPCs and roles. Whatever it does not name is refused.
+//! Who may call what. The table of RPCs (`wire::rpc`) names one of the rows below for each; whatever a row does not name
+//! is refused.
 
+use cluster::Urgency;
 use decision::OrganizationId;
 use machine::{AccountId, GuardScope, Scope};
+use wire::rpc::Rpc;
 
 use crate::identity::{Identity, Role};
-
-/// Declares every RPC that has a caller with a role: its gRPC path.
-macro_rules! rpcs {
-    ($($name:ident $path:literal)*) => {
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Rpc { $($name,)* }
-
-        impl Rpc {
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-
-            /// Its gRPC path without the leading slash.
-            pub const fn path(self) -> &'static str {
-                match self { $(Self::$name => $path,)* }
-            }
-        }
-    };
-}
-
-rpcs! {
-    Register "shackle.v1.ShackleDaemon/Register"
-    PreExec "shackle.v1.ShackleDaemon/PreExec"
-    PreExecStream "shackle.v1.ShackleDaemon/PreExecStream"
-    PostExec "shackle.v1.ShackleDaemon/PostExec"
-    Heartbeat "shackle.v1.ShackleDaemon/Heartbeat"
-    GetSessionState "shackle.v1.ShackleDaemon/GetSessionState"
-    EndSession "shackle.v1.ShackleDaemon/EndSession"
-    WaitApproval "shackle.v1.ShackleDaemon/WaitApproval"
-    WatchControl "shackle.v1.ShackleDaemon/WatchControl"
-    Redeem "shackle.v1.ShackleDaemon/Redeem"
-    VerifyAuthorization "shackle.v1.ShackleDaemon/VerifyAuthorization"
-    HaltsEngage "haltgate.admin.v1.Halts/Engage"
-    HaltsRelease "haltgate.admin.v1.Halts/Release"
-    HaltsList "haltgate.admin.v1.Halts/List"
-    HaltsDrill "haltgate.admin.v1.Halts/Drill"
-    BudgetsSet "haltgate.admin.v1.Budgets/Set"
-    BudgetsGrant "haltgate.admin.v1.Budgets/Grant"
-    BudgetsGet "haltgate.admin.v1.Budgets/Get"
-    BudgetsList "haltgate.admin.v1.Budgets/List"
-    BudgetsCorrect "haltgate.admin.v1.Budgets/Correct"
-    GuardsPut "haltgate.admin.v1.Guards/Put"
-    GuardsGet "haltgate.admin.v1.Guards/Get"
-    GuardsList "haltgate.admin.v1.Guards/List"
-    GuardsCheck "haltgate.admin.v1.Guards/Check"
-    ApprovalsList "haltgate.admin.v1.Approvals/List"
-    ApprovalsGet "haltgate.admin.v1.Approvals/Get"
-    ApprovalsDecide "haltgate.admin.v1.Approvals/Decide"
-    ApprovalsWatch "haltgate.admin.v1.Approvals/Watch"
-    SessionsList "haltgate.admin.v1.Sessions/List"
-    SessionsGet "haltgate.admin.v1.Sessions/Get"
-    SessionsResetCircuit "haltgate.admin.v1.Sessions/ResetCircuit"
-    SessionsPause "haltgate.admin.v1.Sessions/Pause"
-    SessionsResume "haltgate.admin.v1.Sessions/Resume"
-    SessionsTerminate "haltgate.admin.v1.Sessions/Terminate"
-    ClusterInit "haltgate.admin.v1.Cluster/Init"
-    ClusterStatus "haltgate.admin.v1.Cluster/Status"
-    ClusterMembers "haltgate.admin.v1.Cluster/Members"
-    ClusterAddLearner "haltgate.admin.v1.Cluster/AddLearner"
-    ClusterPromote "haltgate.admin.v1.Cluster/Promote"
-    ClusterRemove "haltgate.admin.v1.Cluster/Remove"
-    ClusterTransferLeader "haltgate.admin.v1.Cluster/TransferLeader"
-    ClusterSnapshot "haltgate.admin.v1.Cluster/Snapshot"
-    AuditStream "haltgate.audit.v1.Audit/Stream"
-    AuditGetEntry "haltgate.audit.v1.Audit/GetEntry"
-    AuditGetCheckpoint "haltgate.audit.v1.Audit/GetCheckpoint"
-    AuditListKeys "haltgate.audit.v1.Audit/ListKeys"
-}
 
 /// What a call is about, as far as its message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,41 +139,22 @@ const CLUSTER_INIT: Row = Row {
     ..NOBODY
 };
 
-const fn row(rpc: Rpc) -> Row {
-    match rpc {
-        Rpc::Register
-        | Rpc::PreExec
-        | Rpc::PreExecStream
-        | Rpc::PostExec
-        | Rpc::Heartbeat
-        | Rpc::GetSessionState
-        | Rpc::EndSession
-        | Rpc::WaitApproval
-        | Rpc::WatchControl
-        | Rpc::Redeem
-        | Rpc::VerifyAuthorization => AGENTS,
-        Rpc::HaltsEngage => OPERATE,
-        Rpc::HaltsRelease => RELEASE,
-        Rpc::HaltsList => LOOK,
-        Rpc::HaltsDrill => CLUSTER_OPERATE,
-        Rpc::BudgetsSet | Rpc::BudgetsGrant | Rpc::BudgetsCorrect | Rpc::GuardsPut => OPERATE,
-        Rpc::BudgetsGet | Rpc::BudgetsList | Rpc::GuardsGet | Rpc::GuardsList | Rpc::GuardsCheck => LOOK,
-        Rpc::ApprovalsList | Rpc::ApprovalsGet | Rpc::ApprovalsWatch => LOOK,
-        Rpc::ApprovalsDecide => APPROVE,
-        Rpc::SessionsList | Rpc::SessionsGet => LOOK,
-        Rpc::SessionsResetCircuit | Rpc::SessionsPause | Rpc::SessionsResume | Rpc::SessionsTerminate => {
-            OPERATE
+macro_rules! read {
+    ($($path:literal = $package:ident::$module:ident::{$service:ident, $server:ident}, $file:ident, $urgency:ident {
+        $($rpc:ident $name:ident $function:ident($request:ident) $reply:ident $who:ident $kind:ident $(($stream:ident))?)*
+    })*) => {
+        const fn row(rpc: Rpc) -> Row {
+            match rpc { $($(Rpc::$rpc => $who,)*)* }
         }
-        Rpc::ClusterInit => CLUSTER_INIT,
-        Rpc::ClusterStatus | Rpc::ClusterMembers => CLUSTER_LOOK,
-        Rpc::ClusterAddLearner
-        | Rpc::ClusterPromote
-        | Rpc::ClusterRemove
-        | Rpc::ClusterTransferLeader
-        | Rpc::ClusterSnapshot => CLUSTER_OPERATE,
-        Rpc::AuditStream | Rpc::AuditGetEntry | Rpc::AuditGetCheckpoint | Rpc::AuditListKeys => AUDIT,
-    }
+
+        /// Which queue the commands of an RPC wait in.
+        pub const fn urgency(rpc: Rpc) -> Urgency {
+            match rpc { $($(Rpc::$rpc => Urgency::$urgency,)*)* }
+        }
+    };
 }
+
+wire::rpcs!(read);
 
 /// Where a halt reaches.
 pub fn of_scope(scope: &Scope) -> Target<'_> {
@@ -281,11 +199,11 @@ pub fn of_guard(scope: &GuardScope) -> Target<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rpc, Target, permits};
-    use crate::identity::Identity;
+    use super::{Target, permits};
+    use crate::identity::{Identity, Role};
     use decision::OrganizationId;
+    use wire::rpc::Rpc;
 
-    /// The callers, in the order of the columns below.
     const CALLERS: [&str; 11] = [
         "org/acme/agent/bot-1",
         "org/acme/sidecar/s",
@@ -300,94 +218,89 @@ mod tests {
         "node/1",
     ];
 
-    /// One row an RPC, one column a caller: `a` about anything, `o` inside its own organization only, `.` never.
-    #[rustfmt::skip]
-    const TABLE: [(Rpc, &str); 46] = [
-        //                            agent sidecar | org: approver operator auditor admin | cluster: the same | node
-        (Rpc::Register,              "oo .... .... ."),
-        (Rpc::PreExec,               "oo .... .... ."),
-        (Rpc::PreExecStream,         "oo .... .... ."),
-        (Rpc::PostExec,              "oo .... .... ."),
-        (Rpc::Heartbeat,             "oo .... .... ."),
-        (Rpc::GetSessionState,       "oo .... .... ."),
-        (Rpc::EndSession,            "oo .... .... ."),
-        (Rpc::WaitApproval,          "oo .... .... ."),
-        (Rpc::WatchControl,          "oo .... .... ."),
-        (Rpc::Redeem,                "oo .... .... ."),
-        (Rpc::VerifyAuthorization,   "oo .... .... ."),
-        (Rpc::HaltsEngage,           ".. .o.o .a.a ."),
-        (Rpc::HaltsRelease,          ".. ...o ...a ."),
-        (Rpc::HaltsList,             ".. oooo aaaa ."),
-        (Rpc::HaltsDrill,            ".. .... .a.a ."),
-        (Rpc::BudgetsSet,            ".. .o.o .a.a ."),
-        (Rpc::BudgetsGrant,          ".. .o.o .a.a ."),
-        (Rpc::BudgetsGet,            ".. oooo aaaa ."),
-        (Rpc::BudgetsList,           ".. oooo aaaa ."),
-        (Rpc::BudgetsCorrect,        ".. .o.o .a.a ."),
-        (Rpc::GuardsPut,             ".. .o.o .a.a ."),
-        (Rpc::GuardsGet,             ".. oooo aaaa ."),
-        (Rpc::GuardsList,            ".. oooo aaaa ."),
-        (Rpc::GuardsCheck,           ".. oooo aaaa ."),
-        (Rpc::ApprovalsList,         ".. oooo aaaa ."),
-        (Rpc::ApprovalsGet,          ".. oooo aaaa ."),
-        (Rpc::ApprovalsDecide,       ".. o... a... ."),
-        (Rpc::ApprovalsWatch,        ".. oooo aaaa ."),
-        (Rpc::SessionsList,          ".. oooo aaaa ."),
-        (Rpc::SessionsGet,           ".. oooo aaaa ."),
-        (Rpc::SessionsResetCircuit,  ".. .o.o .a.a ."),
-        (Rpc::SessionsPause,         ".. .o.o .a.a ."),
-        (Rpc::SessionsResume,        ".. .o.o .a.a ."),
-        (Rpc::SessionsTerminate,     ".. .o.o .a.a ."),
-        (Rpc::ClusterInit,           ".. .... ...a a"),
-        (Rpc::ClusterStatus,         ".. .... .aaa ."),
-        (Rpc::ClusterMembers,        ".. .... .aaa ."),
-        (Rpc::ClusterAddLearner,     ".. .... .a.a ."),
-        (Rpc::ClusterPromote,        ".. .... .a.a ."),
-        (Rpc::ClusterRemove,         ".. .... .a.a ."),
-        (Rpc::ClusterTransferLeader, ".. .... .a.a ."),
-        (Rpc::ClusterSnapshot,       ".. .... .a.a ."),
-        (Rpc::AuditStream,           ".. ..o. ..aa ."),
-        (Rpc::AuditGetEntry,         ".. ..o. ..aa ."),
-        (Rpc::AuditGetCheckpoint,    ".. ..o. ..aa ."),
-        (Rpc::AuditListKeys,         ".. ..o. ..aa ."),
-    ];
+    /// The rows of SPEC 3: RPCs, who may in the own organization, who may in all.
+    fn specified() -> Vec<[String; 3]> {
+        let spec =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SPEC.md")).unwrap();
+        let rows = spec
+            .lines()
+            .skip_while(|line| !line.starts_with("| RPC |"))
+            .skip(2);
+        rows.take_while(|line| line.starts_with('|'))
+            .map(|line| {
+                let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+                let same = if cells[2] == "the same" {
+                    cells[1]
+                } else {
+                    cells[2]
+                };
+                [cells[0], cells[1], same].map(str::to_owned)
+            })
+            .collect()
+    }
+
+    /// Says whether a row's first cell names an RPC: `Halts.Engage`, `Halts.Engage/Release`, or of agents' own `Redeem`.
+    fn names(cell: &str, service: &str, method: &str) -> bool {
+        cell.split('`').any(|named| match named.split_once('.') {
+            Some((of, methods)) => of == service && methods.split('/').any(|one| one == method),
+            None => named == method && service == "ShackleDaemon",
+        })
+    }
+
+    /// Says whether a cell names a role, before what it says of its reach.
+    fn has(cell: &str, role: &str) -> bool {
+        let roles = cell.split([':', ';']).next().unwrap_or_default();
+        roles.split(|c: char| !c.is_alphabetic()).any(|word| word == role)
+    }
 
     #[test]
-    fn every_cell_of_the_table_is_as_written() {
-        let own = OrganizationId::parse("acme").unwrap();
-        let other = OrganizationId::parse("globex").unwrap();
-        assert!(
-            TABLE.iter().map(|row| row.0).eq(Rpc::ALL.iter().copied()),
-            "one row an RPC"
+    fn every_rpc_is_for_those_whom_the_specification_names() {
+        let (own, other) = (
+            OrganizationId::parse("acme").unwrap(),
+            OrganizationId::parse("globex").unwrap(),
         );
-        for (rpc, cells) in TABLE {
-            let cells: Vec<char> = cells.chars().filter(|cell| *cell != ' ').collect();
-            assert_eq!(cells.len(), CALLERS.len(), "{rpc:?}");
-            for (caller, cell) in CALLERS.iter().zip(cells) {
-                let uri = format!("spiffe://haltgate/{caller}");
-                let identity = Identity::of_uris("haltgate", [uri.as_str()].into_iter()).unwrap();
-                let permitted = |target| permits(&identity, rpc, target);
+        let rows = specified();
+        for rpc in Rpc::ALL {
+            let (service, method) = rpc.path().rsplit_once('/').unwrap();
+            let service = service.rsplit('.').next().unwrap();
+            let row = rows
+                .iter()
+                .find(|row| names(&row[0], service, method))
+                .or_else(|| {
+                    rows.iter()
+                        .find(|row| row[0].split('`').any(|named| named == service))
+                });
+            let [_, inside, everywhere] = row.unwrap_or_else(|| panic!("SPEC 3 does not name {rpc:?}"));
+            for caller in CALLERS {
+                let identity =
+                    Identity::of_uris("haltgate", [&*format!("spiffe://haltgate/{caller}")].into_iter());
+                let (reach, role) = caller.split_once('/').unwrap();
+                let role = role.split('/').nth_back(1).unwrap_or("node");
+                let may = match reach {
+                    "org" => [has(inside, role), false],
+                    "cluster" => [has(everywhere, role); 2],
+                    _ => [everywhere.contains("the node itself"); 2],
+                };
+                let identity = identity.unwrap();
+                let permitted = |target| permits(&identity, *rpc, target);
                 let answers = [
                     permitted(Target::Organization(&own)),
+                    permitted(Target::InState),
                     permitted(Target::Organization(&other)),
                     permitted(Target::Cluster),
-                    permitted(Target::InState),
                 ];
-                let expected = match cell {
-                    'a' => [true, true, true, true],
-                    'o' => [true, false, false, true],
-                    _ => [false; 4],
-                };
-                assert_eq!(answers, expected, "{caller} {rpc:?}");
+                assert_eq!(answers, [may[0], may[0], may[1], may[1]], "{caller} {rpc:?}");
             }
         }
     }
 
     #[test]
-    fn an_rpc_has_one_path() {
-        let mut paths: Vec<_> = Rpc::ALL.iter().map(|rpc| rpc.path()).collect();
-        paths.sort_unstable();
-        paths.dedup();
-        assert_eq!(paths.len(), Rpc::ALL.len());
+    fn every_role_is_one_of_the_callers() {
+        for role in Role::ALL {
+            assert!(
+                CALLERS.iter().any(|caller| caller.contains(role.word())),
+                "{role:?}"
+            );
+        }
     }
 }

@@ -14,38 +14,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::service::{InterceptorLayer, Routes};
+use tonic::service::{InterceptorLayer, RoutesBuilder};
 use tonic::transport::Server;
 use tonic::{Request, Status};
-use wire::proto::haltgate::admin::v1::approvals_server::ApprovalsServer;
-use wire::proto::haltgate::admin::v1::budgets_server::BudgetsServer;
-use wire::proto::haltgate::admin::v1::cluster_server::ClusterServer;
-use wire::proto::haltgate::admin::v1::guards_server::GuardsServer;
-use wire::proto::haltgate::admin::v1::halts_server::HaltsServer;
-use wire::proto::haltgate::admin::v1::sessions_server::SessionsServer;
-use wire::proto::haltgate::audit::v1::audit_server::AuditServer;
-use wire::proto::shackle::v1::shackle_daemon_server::ShackleDaemonServer;
 
 use crate::accept::{self, Caller, Connection, incoming};
 use crate::call_threads::CallThreads;
 use crate::config::{Config, ConfigError};
 use crate::door::Door;
-use crate::http::{Few, Probes, router};
+use crate::http::{Few, router};
 use crate::identity::Identity;
 use crate::layer::OuterLayer;
 use crate::metrics::{Metrics, Port};
-use crate::service::approvals::Approving;
-use crate::service::audit::Auditing;
-use crate::service::budgets::Budgeting;
-use crate::service::cluster::{ClusterKeeping, founding};
-use crate::service::guard::Guarding;
-use crate::service::guards::GuardKeeping;
-use crate::service::halts::Halting;
-use crate::service::sessions::SessionKeeping;
+use crate::service::cluster::founding;
 use crate::signing_key::{self, KeyError};
-use crate::status::Readiness;
 use crate::tls::{Tls, TlsConnector, TlsError};
-use crate::{fixture, log, observe, tls};
+use crate::{entry, fixture, log, observe, tls};
 
 /// How long a node that stops tries to hand its leadership on.
 const HAND_OVER: Duration = Duration::from_secs(3);
@@ -89,7 +73,6 @@ pub enum RunError {
 pub struct Running {
     node: Node,
     door: Arc<Door>,
-    readiness: Readiness,
     addresses: Addresses,
     draining: watch::Sender<bool>,
     /// Ends the peers' port, after everything else.
@@ -187,7 +170,6 @@ impl Running {
         let mut running = Self {
             node,
             door,
-            readiness: Readiness::default(),
             addresses,
             draining,
             closing,
@@ -218,7 +200,7 @@ impl Running {
 
     /// Why the node cannot decide now; nothing where it can.
     pub fn obstacles(&self) -> Vec<String> {
-        self.readiness.obstacles()
+        self.door.readiness.obstacles()
     }
 
     /// Waits until Raft has ended by itself, and says why. The process must end then.
@@ -277,13 +259,12 @@ impl Running {
     fn serve_clients(&mut self, listener: TcpListener, tls: &Arc<Tls>) -> Result<(), RunError> {
         let door = &self.door;
         let limits = &door.config.limits;
-        let (most, largest) = (limits.connections, limits.message_bytes);
         let incoming = incoming(
             listener,
             Port::Clients,
             Arc::clone(tls),
             door.metrics.clone(),
-            most,
+            limits.connections,
         );
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(wire::proto::DESCRIPTORS)
@@ -299,25 +280,13 @@ impl Running {
             metrics: door.metrics.clone(),
             room: Arc::new(Semaphore::new(limits.in_flight)),
         };
-        let cluster = ClusterKeeping {
-            door: Arc::clone(door),
-            readiness: self.readiness.clone(),
-        };
-        let routes = Routes::new(health)
+        let mut routes = RoutesBuilder::default();
+        routes
+            .add_service(health)
             .add_service(reflection)
-            .add_service(reflection_alpha)
-            .add_service(
-                ShackleDaemonServer::new(Guarding(Arc::clone(door))).max_decoding_message_size(largest),
-            )
-            .add_service(HaltsServer::new(Halting(Arc::clone(door))).max_decoding_message_size(largest))
-            .add_service(BudgetsServer::new(Budgeting(Arc::clone(door))).max_decoding_message_size(largest))
-            .add_service(GuardsServer::new(GuardKeeping(Arc::clone(door))).max_decoding_message_size(largest))
-            .add_service(
-                SessionsServer::new(SessionKeeping(Arc::clone(door))).max_decoding_message_size(largest),
-            )
-            .add_service(ApprovalsServer::new(Approving(Arc::clone(door))).max_decoding_message_size(largest))
-            .add_service(ClusterServer::new(cluster).max_decoding_message_size(largest))
-            .add_service(AuditServer::new(Auditing(Arc::clone(door))).max_decoding_message_size(largest));
+            .add_service(reflection_alpha);
+        entry::add_all(&mut routes, door);
+        let routes = routes.routes();
         let serve = |incoming: ReceiverStream<io::Result<Connection>>| {
             let server = Server::builder()
                 .http2_keepalive_interval(Some(KEEPALIVE))
@@ -335,24 +304,17 @@ impl Running {
         let (of_agents, of_others) = (serve(agents), serve(others));
         self.servers.spawn_on(of_agents, self.calls.handle());
         self.servers.spawn(of_others);
-        let (readiness, door, draining) = (
-            self.readiness.clone(),
-            Arc::clone(door),
-            self.draining.subscribe(),
-        );
+        let (door, draining) = (Arc::clone(door), self.draining.subscribe());
         self.chores
-            .spawn(async move { readiness.keep_current(&door, &reporter, draining).await });
+            .spawn(async move { door.readiness.keep_current(&door, &reporter, draining).await });
         Ok(())
     }
 
     fn serve_http(&mut self, listener: TcpListener) {
-        let probes = Probes {
-            door: Arc::clone(&self.door),
-            readiness: self.readiness.clone(),
-        };
+        let routes = router(Arc::clone(&self.door));
         // Probes are answered to the end: a node that drains says so.
         self.chores.spawn(async move {
-            if let Err(error) = axum::serve(Few::of(listener), router(probes)).await {
+            if let Err(error) = axum::serve(Few::of(listener), routes).await {
                 tracing::error!(%error, "the HTTP port has ended");
             }
         });

@@ -1,6 +1,6 @@
 //! Whether this node can decide, and why not.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -21,12 +21,12 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 const PROBE_SOON: Duration = Duration::from_millis(200);
 
 /// What stands between this node and its next decision; read by everyone who asks.
-#[derive(Debug, Clone)]
-pub struct Readiness(Arc<Mutex<Vec<String>>>);
+#[derive(Debug)]
+pub struct Readiness(Mutex<Vec<String>>);
 
 impl Default for Readiness {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(vec!["starting".to_owned()])))
+        Self(Mutex::new(vec!["starting".to_owned()]))
     }
 }
 
@@ -91,6 +91,12 @@ async fn obstacles(door: &Door) -> Vec<String> {
     if status.cluster_id.is_none() {
         found.push("not a member of a cluster: run `haltgate init`, or `haltgate join`".to_owned());
         return found;
+    }
+    if let Err(why) = door.node.in_service() {
+        found.push(format!("{}: {why}", why.word()));
+    }
+    if door.node.standing().is_stuck() {
+        found.push("stuck: the leader's oldest entry is not committed within two seconds".to_owned());
     }
     let behind = status.committed.saturating_sub(status.applied);
     if behind > BEHIND_MAX {

@@ -24,6 +24,7 @@ pub mod money;
 pub mod page;
 mod payload;
 pub mod proto;
+pub mod rpc;
 pub mod session;
 pub mod ticket;
 pub mod version;

@@ -11,6 +11,8 @@
 pub mod shackle {
     pub mod v1 {
         tonic::include_proto!("shackle.v1");
+        /// `google.protobuf.Empty`, as the generated code has it.
+        pub type Empty = ();
     }
 }
 

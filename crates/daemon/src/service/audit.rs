@@ -4,20 +4,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use audit::{Checkpoint, Entry, KeyRing, Seal, canonical};
+use audit::{Checkpoint, Entry, Seal, canonical};
 use decision::OrganizationId;
-use machine::table::{Chain, Read as _};
+use machine::table::Read as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 use wire::audit::Range;
 use wire::proto::haltgate::audit::v1 as proto;
-use wire::proto::haltgate::audit::v1::audit_server::Audit;
 use wire::proto::haltgate::audit::v1::audit_stream_response::Item;
 use wire::{Code, Failure};
 
-use crate::door::{Ask, Door};
-use crate::roles::Rpc;
+use crate::admit::Ask;
+use crate::door::Door;
 use crate::service::Streamed;
 
 /// Entries that are read at once: some hundred kilobytes.
@@ -31,130 +30,100 @@ const SEAL: Duration = Duration::from_secs(5);
 /// How often the chain is looked at again while a seal is missing.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Clone)]
-pub struct Auditing(pub Arc<Door>);
-
-#[tonic::async_trait]
-impl Audit for Auditing {
-    type StreamStream = Streamed<proto::AuditStreamResponse>;
-
-    async fn stream(
-        &self,
-        request: Request<proto::AuditStreamRequest>,
-    ) -> Result<Response<Self::StreamStream>, Status> {
-        let ask = self.0.admit(&request, Rpc::AuditStream)?;
-        let range = wire::audit::range(request.get_ref()).map_err(|error| self.0.status(error.into()))?;
-        // Where a quorum answers, the stream holds all that was ever acknowledged; otherwise what is here.
-        let head = match self.0.read(&ask, |view| view.chain()).await {
-            Ok(chain) => chain.map_or(0, |chain| chain.head.sequence),
-            Err(_unavailable) => self.0.node.progress().head_sequence,
-        };
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let reading = Reading {
-            door: Arc::clone(&self.0),
-            only: ask.identity.organization().cloned(),
-            next: range.from,
-            end: match range {
-                Range { follow: true, .. } => End::Never,
-                Range { to: Some(to), .. } if to <= head => End::At(to),
-                Range { .. } => End::Head(head),
-            },
-            sealed: range.from.saturating_sub(1),
-            sender,
-        };
-        tokio::spawn(reading.run());
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
-    }
-
-    async fn get_entry(
-        &self,
-        request: Request<proto::AuditGetEntryRequest>,
-    ) -> Result<Response<proto::AuditGetEntryResponse>, Status> {
-        let ask = self.0.admit(&request, Rpc::AuditGetEntry)?;
-        let found = self.find(&ask, request.get_ref().sequence).await;
-        found.map(Response::new).map_err(|failure| self.0.status(failure))
-    }
-
-    async fn get_checkpoint(
-        &self,
-        request: Request<proto::AuditGetCheckpointRequest>,
-    ) -> Result<Response<proto::AuditGetCheckpointResponse>, Status> {
-        let ask = self.0.admit(&request, Rpc::AuditGetCheckpoint)?;
-        let checkpoint = self.checkpoint(&ask).await;
-        checkpoint
-            .map(|checkpoint| {
-                Response::new(proto::AuditGetCheckpointResponse {
-                    checkpoint: Some(checkpoint),
-                })
-            })
-            .map_err(|failure| self.0.status(failure))
-    }
-
-    async fn list_keys(
-        &self,
-        request: Request<proto::AuditListKeysRequest>,
-    ) -> Result<Response<proto::AuditListKeysResponse>, Status> {
-        let ask = self.0.admit(&request, Rpc::AuditListKeys)?;
-        let read = self
-            .0
-            .read(&ask, |view| Ok((view.keys()?, view.cluster()?)))
-            .await;
-        let (keys, cluster) = read.map_err(|failure| self.0.status(failure))?;
-        Ok(Response::new(proto::AuditListKeysResponse {
-            keys: keys
-                .unwrap_or_default()
-                .iter()
-                .map(wire::audit::key_message)
-                .collect(),
-            chain_id: cluster.map(|cluster| cluster.chain_id).unwrap_or_default(),
-        }))
-    }
+pub async fn stream(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::AuditStreamRequest,
+) -> Result<Streamed<proto::AuditStreamResponse>, Failure> {
+    let range = wire::audit::range(&message)?;
+    // Where a quorum answers, the stream holds all that was ever acknowledged; otherwise what is here.
+    let head = match door.read(ask, |view| view.chain()).await {
+        Ok(chain) => chain.map_or(0, |chain| chain.head.sequence),
+        Err(_unavailable) => door.node.progress().head_sequence,
+    };
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let reading = Reading {
+        door: Arc::clone(door),
+        only: ask.identity.organization().cloned(),
+        next: range.from,
+        end: match range {
+            Range { follow: true, .. } => End::Never,
+            Range { to: Some(to), .. } if to <= head => End::At(to),
+            Range { .. } => End::Head(head),
+        },
+        sealed: range.from.saturating_sub(1),
+        sender,
+    };
+    tokio::spawn(reading.run());
+    Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-impl Auditing {
-    async fn find(&self, ask: &Ask, sequence: u64) -> Result<proto::AuditGetEntryResponse, Failure> {
-        let read = self.0.read(ask, |view| {
-            let read = || Ok((view.entry(sequence)?, view.seals_from(sequence, 1)?));
-            Ok(read())
-        });
-        let found: Result<(Option<Entry>, Vec<Seal>), store::StoreError> = read.await?;
-        let (entry, seals) =
-            found.map_err(|error| Failure::new(Code::DaemonUnavailable, error.to_string()))?;
-        let entry = entry
-            .ok_or_else(|| Failure::new(Code::NotFound, format!("there is no audit entry {sequence}")))?;
-        if !is_theirs(&entry, ask.identity.organization()) {
-            let why = format!("audit entry {sequence} is not of this identity's organization");
-            return Err(self.0.refuse(ask, "organization", why));
-        }
-        let seal = seals.first().filter(|seal| seal.signature(sequence).is_some());
-        Ok(proto::AuditGetEntryResponse {
-            hash: canonical::hash(&entry).to_vec(),
-            sealed: seal.is_some(),
-            entry: Some(wire::audit::entry_message(&entry, seal)),
-        })
+pub async fn get_entry(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::AuditGetEntryRequest,
+) -> Result<proto::AuditGetEntryResponse, Failure> {
+    let sequence = message.sequence;
+    let read = door.read(ask, |view| {
+        let read = || Ok((view.entry(sequence)?, view.seals_from(sequence, 1)?));
+        Ok(read())
+    });
+    let found: Result<(Option<Entry>, Vec<Seal>), store::StoreError> = read.await?;
+    let (entry, seals) = found.map_err(|error| Failure::new(Code::DaemonUnavailable, error.to_string()))?;
+    let entry =
+        entry.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no audit entry {sequence}")))?;
+    if !is_theirs(&entry, ask.identity.organization()) {
+        let why = format!("audit entry {sequence} is not of this identity's organization");
+        return Err(door.refuse(ask, "organization", why));
     }
+    let seal = seals.first().filter(|seal| seal.signature(sequence).is_some());
+    Ok(proto::AuditGetEntryResponse {
+        hash: canonical::hash(&entry).to_vec(),
+        sealed: seal.is_some(),
+        entry: Some(wire::audit::entry_message(&entry, seal)),
+    })
+}
 
-    /// States how long the chain is and what is in it, signed with this node's key.
-    async fn checkpoint(&self, ask: &Ask) -> Result<proto::Checkpoint, Failure> {
-        let (chain, keys): (Option<Chain>, Option<KeyRing>) =
-            self.0.read(ask, |view| Ok((view.chain()?, view.keys()?))).await?;
-        let chain = chain.ok_or(machine::Refusal::NotInitialized)?;
-        let size = chain.head.sequence;
-        let known = keys.unwrap_or_default();
-        known.signing(self.0.signer.key_id(), size).map_err(|error| {
-            Failure::new(
-                Code::DaemonUnavailable,
-                format!("this node cannot sign for the chain yet: {error}"),
-            )
-        })?;
-        let internal = |error: audit::Error| Failure::new(Code::Internal, error.to_string());
-        let mut checkpoint =
-            Checkpoint::new(&chain.head.chain_id, size, chain.frontier.root(), chain.head.hash)
-                .map_err(internal)?;
-        checkpoint.sign(&self.0.signer);
-        let key_ids = checkpoint.verify(&known).map_err(internal)?;
-        Ok(wire::audit::checkpoint_message(&checkpoint, key_ids))
-    }
+/// States how long the chain is and what is in it, signed with this node's key.
+pub async fn get_checkpoint(
+    door: &Arc<Door>,
+    ask: &Ask,
+    _: proto::AuditGetCheckpointRequest,
+) -> Result<proto::AuditGetCheckpointResponse, Failure> {
+    let (chain, keys) = door.read(ask, |view| Ok((view.chain()?, view.keys()?))).await?;
+    let chain = chain.ok_or(machine::Refusal::NotInitialized)?;
+    let size = chain.head.sequence;
+    let known = keys.unwrap_or_default();
+    known.signing(door.signer.key_id(), size).map_err(|error| {
+        Failure::new(
+            Code::DaemonUnavailable,
+            format!("this node cannot sign for the chain yet: {error}"),
+        )
+    })?;
+    let internal = |error: audit::Error| Failure::new(Code::Internal, error.to_string());
+    let mut checkpoint = Checkpoint::new(&chain.head.chain_id, size, chain.frontier.root(), chain.head.hash)
+        .map_err(internal)?;
+    checkpoint.sign(&door.signer);
+    let key_ids = checkpoint.verify(&known).map_err(internal)?;
+    Ok(proto::AuditGetCheckpointResponse {
+        checkpoint: Some(wire::audit::checkpoint_message(&checkpoint, key_ids)),
+    })
+}
+
+pub async fn list_keys(
+    door: &Arc<Door>,
+    ask: &Ask,
+    _: proto::AuditListKeysRequest,
+) -> Result<proto::AuditListKeysResponse, Failure> {
+    let (keys, cluster) = door.read(ask, |view| Ok((view.keys()?, view.cluster()?))).await?;
+    Ok(proto::AuditListKeysResponse {
+        keys: keys
+            .unwrap_or_default()
+            .iter()
+            .map(wire::audit::key_message)
+            .collect(),
+        chain_id: cluster.map(|cluster| cluster.chain_id).unwrap_or_default(),
+    })
 }
 
 /// An organization's auditor sees what is of that organization.

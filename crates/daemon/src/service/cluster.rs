@@ -7,365 +7,283 @@ use std::time::Duration;
 use cluster::{Force, Founding, MemberStatus, Role, Unavailable};
 use machine::command::Principal;
 use store::Member;
-use tonic::{Request, Response, Status};
 use wire::proto::haltgate::admin::v1 as proto;
-use wire::proto::haltgate::admin::v1::cluster_server::Cluster;
 use wire::{Code, Failure, Invalid, admin};
 
-use crate::door::{Ask, Door, node_id};
+use crate::admit::Ask;
+use crate::door::{Door, node_id};
 use crate::identity::Identity;
-use crate::roles::{Rpc, Target};
-use crate::status::Readiness;
 
 /// How long the members may take to say that they are there.
 const ASK_NODE: Duration = Duration::from_millis(500);
 
-#[derive(Debug, Clone)]
-pub struct ClusterKeeping {
-    pub door: Arc<Door>,
-    pub readiness: Readiness,
-}
-
-#[tonic::async_trait]
-impl Cluster for ClusterKeeping {
-    async fn init(
-        &self,
-        request: Request<proto::ClusterInitRequest>,
-    ) -> Result<Response<proto::ClusterInitResponse>, Status> {
-        let ask = self.admit(&request, Rpc::ClusterInit)?;
-        let formed = self.form(&ask, request.into_inner()).await;
-        formed
-            .map(Response::new)
-            .map_err(|failure| self.door.status(failure))
+pub async fn init(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterInitRequest,
+) -> Result<proto::ClusterInitResponse, Failure> {
+    if let Identity::Node(id) = ask.identity
+        && id != door.config.node.id
+    {
+        return Err(door.refuse(
+            ask,
+            "role",
+            "a node forms its own configuration's cluster only".to_owned(),
+        ));
     }
-
-    async fn status(
-        &self,
-        request: Request<proto::ClusterStatusRequest>,
-    ) -> Result<Response<proto::ClusterStatusResponse>, Status> {
-        self.admit(&request, Rpc::ClusterStatus)?;
-        let told = self.tell(request.get_ref().with_state_hash).await;
-        told.map(Response::new)
-            .map_err(|failure| self.door.status(failure))
-    }
-
-    async fn members(
-        &self,
-        request: Request<proto::ClusterMembersRequest>,
-    ) -> Result<Response<proto::ClusterMembersResponse>, Status> {
-        self.admit(&request, Rpc::ClusterMembers)?;
-        let members = self.listed().await;
-        let status = self.door.node.status();
-        Ok(Response::new(proto::ClusterMembersResponse {
-            members,
-            leader_id: status.leader.map_or(0, |(raft_id, _)| raft_id),
-            log_index: status.applied,
-        }))
-    }
-
-    async fn add_learner(
-        &self,
-        request: Request<proto::ClusterAddLearnerRequest>,
-    ) -> Result<Response<proto::ClusterAddLearnerResponse>, Status> {
-        let ask = self.admit(&request, Rpc::ClusterAddLearner)?;
-        let proto::ClusterAddLearnerRequest { request_id, member } = request.into_inner();
-        let answer = async {
-            let member = member.ok_or_else(|| Invalid::new("member", "is needed"))?;
-            let raft_id = member.raft_id;
-            let member = named(&member).map_err(|error| error.within("member"))?;
-            known("raft_id", raft_id).map_err(|error| error.within("member"))?;
-            admin::cluster_request("add_learner", &request_id, &format!("{raft_id} {member}"))?;
-            self.leads()?;
-            self.within(
-                &ask,
-                self.door.node.add_learner(&ask.principal(), raft_id, member),
-            )
-            .await
-        };
-        let log_index = answer
-            .await
-            .map_err(|failure: Failure| self.door.status(failure))?;
-        Ok(Response::new(proto::ClusterAddLearnerResponse { log_index }))
-    }
-
-    async fn promote(
-        &self,
-        request: Request<proto::ClusterPromoteRequest>,
-    ) -> Result<Response<proto::ClusterPromoteResponse>, Status> {
-        let ask = self.admit(&request, Rpc::ClusterPromote)?;
-        let proto::ClusterPromoteRequest { request_id, raft_id } = request.into_inner();
-        let answer = async {
-            known("raft_id", raft_id)?;
-            admin::cluster_request("promote", &request_id, &raft_id.to_string())?;
-            self.leads()?;
-            self.is_member(raft_id)?;
-            self.within(&ask, self.door.node.promote(&ask.principal(), raft_id))
-                .await
-        };
-        let log_index = answer
-            .await
-            .map_err(|failure: Failure| self.door.status(failure))?;
-        Ok(Response::new(proto::ClusterPromoteResponse { log_index }))
-    }
-
-    async fn remove(
-        &self,
-        request: Request<proto::ClusterRemoveRequest>,
-    ) -> Result<Response<proto::ClusterRemoveResponse>, Status> {
-        let ask = self.admit(&request, Rpc::ClusterRemove)?;
-        let proto::ClusterRemoveRequest {
-            request_id,
-            raft_id,
-            justification,
-            force,
-        } = request.into_inner();
-        let force = if force { Force::Yes } else { Force::No };
-        let answer = async {
-            known("raft_id", raft_id)?;
-            admin::justification(&justification)?;
-            admin::cluster_request("remove", &request_id, &raft_id.to_string())?;
-            self.leads()?;
-            self.is_member(raft_id)?;
-            self.within(&ask, self.door.node.remove(&ask.principal(), raft_id, force))
-                .await
-        };
-        let log_index = answer
-            .await
-            .map_err(|failure: Failure| self.door.status(failure))?;
-        Ok(Response::new(proto::ClusterRemoveResponse { log_index }))
-    }
-
-    async fn transfer_leader(
-        &self,
-        request: Request<proto::ClusterTransferLeaderRequest>,
-    ) -> Result<Response<proto::ClusterTransferLeaderResponse>, Status> {
-        let ask = self.admit(&request, Rpc::ClusterTransferLeader)?;
-        let proto::ClusterTransferLeaderRequest {
-            request_id,
-            to_raft_id,
-        } = request.into_inner();
-        let answer = async {
-            admin::cluster_request("transfer_leader", &request_id, &to_raft_id.to_string())?;
-            self.leads()?;
-            let to = (to_raft_id != 0).then_some(to_raft_id);
-            let moved = self.door.node.transfer_leader(to, ask.within()).await;
-            let leader_id = moved.map_err(|error| self.door.member_failure(&error))?;
-            let term = self.door.node.status().term;
-            Ok(proto::ClusterTransferLeaderResponse { leader_id, term })
-        };
-        answer
-            .await
-            .map(Response::new)
-            .map_err(|failure: Failure| self.door.status(failure))
-    }
-
-    async fn snapshot(
-        &self,
-        request: Request<proto::ClusterSnapshotRequest>,
-    ) -> Result<Response<proto::ClusterSnapshotResponse>, Status> {
-        let ask = self.admit(&request, Rpc::ClusterSnapshot)?;
-        let answer = async {
-            admin::cluster_request("snapshot", &request.get_ref().request_id, "")?;
-            let applied = self.door.node.status().applied;
-            self.door
-                .node
-                .snapshot()
-                .await
-                .map_err(|error| self.door.unavailable(&error))?;
-            let mut changed = self.door.node.changed();
-            let built = changed.wait_for(|status| status.snapshot >= applied || status.stopped.is_some());
-            match tokio::time::timeout(ask.within(), built).await {
-                Ok(Ok(status)) if status.stopped.is_none() => Ok(proto::ClusterSnapshotResponse {
-                    snapshot_index: status.snapshot,
-                }),
-                Ok(_) => Err(self
-                    .door
-                    .unavailable(&Unavailable::Stopped("Raft ended".to_owned()))),
-                Err(_elapsed) => Err(self.door.unavailable(&Unavailable::Deadline)),
-            }
-        };
-        answer
-            .await
-            .map(Response::new)
-            .map_err(|failure: Failure| self.door.status(failure))
-    }
-}
-
-impl ClusterKeeping {
-    fn admit<T>(&self, request: &Request<T>, rpc: Rpc) -> Result<Ask, Status> {
-        let ask = self.door.admit(request, rpc)?;
-        self.door.permit(&ask, Target::Cluster)?;
-        Ok(ask)
-    }
-
-    async fn form(
-        &self,
-        ask: &Ask,
-        message: proto::ClusterInitRequest,
-    ) -> Result<proto::ClusterInitResponse, Failure> {
-        let door = &self.door;
-        if let Identity::Node(id) = ask.identity
-            && id != door.config.node.id
-        {
-            return Err(door.refuse(
-                ask,
-                "role",
-                "a node forms its own configuration's cluster only".to_owned(),
-            ));
-        }
-        let members = if message.members.is_empty() {
-            door.config.members()
-        } else {
-            message
-                .members
-                .iter()
-                .map(|member| named(member).map_err(|error| error.within("members")))
-                .collect::<Result<Vec<_>, _>>()?
-        };
-        let own = &door.node.member().name;
-        let by_name: BTreeMap<&str, &Member> = members
+    let members = if message.members.is_empty() {
+        door.config.members()
+    } else {
+        message
+            .members
             .iter()
-            .map(|member| (member.name.as_str(), member))
+            .map(|member| named(member).map_err(|error| error.within("members")))
+            .collect::<Result<Vec<_>, _>>()?
+    };
+    let own = &door.node.member().name;
+    let by_name: BTreeMap<&str, &Member> = members
+        .iter()
+        .map(|member| (member.name.as_str(), member))
+        .collect();
+    if by_name.len() != members.len() || !by_name.contains_key(own.as_str()) {
+        return Err(Invalid::new(
+            "members",
+            format!("must be different nodes, this one ({own}) among them"),
+        )
+        .into());
+    }
+    admin::cluster_request("init", &message.request_id, "")?;
+    let chain = door.local(|view| machine::table::Read::chain(view))?;
+    let formed = if chain.is_some() {
+        let known: Vec<Member> = door
+            .node
+            .status()
+            .members
+            .into_iter()
+            .map(|known| known.member)
             .collect();
-        if by_name.len() != members.len() || !by_name.contains_key(own.as_str()) {
-            return Err(Invalid::new(
-                "members",
-                format!("must be different nodes, this one ({own}) among them"),
-            )
-            .into());
-        }
-        admin::cluster_request("init", &message.request_id, "")?;
-        let chain = door.local(|view| machine::table::Read::chain(view))?;
-        let formed = if chain.is_some() {
-            let known: Vec<Member> = door
-                .node
-                .status()
-                .members
-                .into_iter()
-                .map(|known| known.member)
-                .collect();
-            let same = known.len() == members.len()
-                && known
-                    .iter()
-                    .all(|known| by_name.contains_key(known.name.as_str()));
-            if !same {
-                let what = "a cluster with other members exists already: nodes are added to it one by one";
-                return Err(Failure::new(Code::FailedPrecondition, what));
-            }
-            false
-        } else {
-            let founding = founding(door, ask.principal(), members)?;
-            door.node
-                .found(founding, ask.within())
-                .await
-                .map_err(|error| door.member_failure(&error))?;
-            true
-        };
-        let members = self.listed().await;
-        Ok(proto::ClusterInitResponse {
-            cluster_id: door.node.cluster_id(),
-            members,
-            formed,
-        })
-    }
-
-    async fn tell(&self, with_state_hash: bool) -> Result<proto::ClusterStatusResponse, Failure> {
-        let node = &self.door.node;
-        let hash = if with_state_hash {
-            let hash = node.reader().state_hash().await;
-            Some(hash.map_err(|error| Failure::new(Code::DaemonUnavailable, error.to_string()))?)
-        } else {
-            None
-        };
-        let members = self.listed().await;
-        let chain = self.door.local(|view| machine::table::Read::chain(view))?;
-        let (status, progress) = (node.status(), node.progress());
-        let not_ready = self.readiness.obstacles();
-        Ok(proto::ClusterStatusResponse {
-            node_id: node_id(node.member()),
-            raft_id: node.raft_id(),
-            cluster_id: node.cluster_id(),
-            role: role(&status).into(),
-            leader_id: status.leader.as_ref().map_or(0, |(raft_id, _)| *raft_id),
-            term: status.term,
-            last_log_index: status.last_log,
-            applied_index: progress.applied_index,
-            purged_index: status.purged,
-            snapshot_index: status.snapshot,
-            members,
-            halt_epoch: progress.halt_epoch,
-            chain_head: chain.as_ref().map(|chain| proto::ChainHead {
-                sequence: chain.head.sequence,
-                hash: chain.head.hash.to_vec(),
-            }),
-            state_hash: hash
-                .as_ref()
-                .map(|hash| hash.hash.as_bytes().to_vec())
-                .unwrap_or_default(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            sealed_to: chain.map_or(0, |chain| chain.sealed_to),
-            state_hash_index: hash.map_or(0, |hash| hash.applied_index),
-            ready: not_ready.is_empty(),
-            not_ready,
-        })
-    }
-
-    /// The members, and which of them answer.
-    async fn listed(&self) -> Vec<proto::Member> {
-        let reached = self.door.node.halt_epochs(ASK_NODE).await;
-        let status = self.door.node.status();
-        let answers = |raft_id| {
-            reached
+        let same = known.len() == members.len()
+            && known
                 .iter()
-                .any(|node| node.raft_id == raft_id && node.applied.is_some())
-        };
-        let shown = |known: &MemberStatus| proto::Member {
-            node_id: node_id(&known.member),
-            raft_id: known.raft_id,
-            grpc_addr: known.member.client.clone(),
-            peer_addr: known.member.peer.clone(),
-            http_addr: known.member.http.clone(),
-            voter: known.voter,
-            matched_index: known.matched,
-            reachable: answers(known.raft_id),
-        };
-        let mut members: Vec<_> = status.members.iter().map(shown).collect();
-        members.sort_by_key(|member| (member.node_id, member.raft_id));
-        members
-    }
-
-    /// Membership is the leader's to change: whoever asks another node is sent there.
-    fn leads(&self) -> Result<(), Failure> {
-        if self.door.node.status().leads() {
-            return Ok(());
+                .all(|known| by_name.contains_key(known.name.as_str()));
+        if !same {
+            let what = "a cluster with other members exists already: nodes are added to it one by one";
+            return Err(Failure::new(Code::FailedPrecondition, what));
         }
-        Err(Failure::new(
-            Code::DaemonUnavailable,
-            "this node does not lead: ask the leader",
-        ))
-    }
+        false
+    } else {
+        let founding = founding(door, ask.principal(), members)?;
+        door.node
+            .found(founding, ask.within())
+            .await
+            .map_err(|error| door.member_failure(&error))?;
+        true
+    };
+    let members = listed(door).await;
+    Ok(proto::ClusterInitResponse {
+        cluster_id: door.node.cluster_id(),
+        members,
+        formed,
+    })
+}
 
-    fn is_member(&self, raft_id: u64) -> Result<(), Failure> {
-        match self.door.node.status().member(raft_id) {
-            Some(_) => Ok(()),
-            None => Err(Failure::new(
-                Code::NotFound,
-                format!("there is no member with the Raft id {raft_id}"),
-            )),
-        }
-    }
+pub async fn status(
+    door: &Arc<Door>,
+    _: &Ask,
+    message: proto::ClusterStatusRequest,
+) -> Result<proto::ClusterStatusResponse, Failure> {
+    let node = &door.node;
+    let hash = if message.with_state_hash {
+        let hash = node.reader().state_hash().await;
+        Some(hash.map_err(|error| Failure::new(Code::DaemonUnavailable, error.to_string()))?)
+    } else {
+        None
+    };
+    let members = listed(door).await;
+    let chain = door.local(|view| machine::table::Read::chain(view))?;
+    let (status, progress) = (node.status(), node.progress());
+    let not_ready = door.readiness.obstacles();
+    Ok(proto::ClusterStatusResponse {
+        node_id: node_id(node.member()),
+        raft_id: node.raft_id(),
+        cluster_id: node.cluster_id(),
+        role: role(&status).into(),
+        leader_id: status.leader.as_ref().map_or(0, |(raft_id, _)| *raft_id),
+        term: status.term,
+        last_log_index: status.last_log,
+        applied_index: progress.applied_index,
+        purged_index: status.purged,
+        snapshot_index: status.snapshot,
+        members,
+        halt_epoch: progress.halt_epoch,
+        chain_head: chain.as_ref().map(|chain| proto::ChainHead {
+            sequence: chain.head.sequence,
+            hash: chain.head.hash.to_vec(),
+        }),
+        state_hash: hash
+            .as_ref()
+            .map(|hash| hash.hash.as_bytes().to_vec())
+            .unwrap_or_default(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        sealed_to: chain.map_or(0, |chain| chain.sealed_to),
+        state_hash_index: hash.map_or(0, |hash| hash.applied_index),
+        ready: not_ready.is_empty(),
+        not_ready,
+    })
+}
 
-    /// Waits for a change of membership, and gives the log index that this node has then.
-    async fn within(
-        &self,
-        ask: &Ask,
-        change: impl Future<Output = Result<(), cluster::MemberError>>,
-    ) -> Result<u64, Failure> {
-        match tokio::time::timeout(ask.within(), change).await {
-            Ok(Ok(())) => Ok(self.door.node.status().applied),
-            Ok(Err(error)) => Err(self.door.member_failure(&error)),
-            Err(_elapsed) => Err(self.door.unavailable(&Unavailable::Deadline)),
-        }
+pub async fn members(
+    door: &Arc<Door>,
+    _: &Ask,
+    _: proto::ClusterMembersRequest,
+) -> Result<proto::ClusterMembersResponse, Failure> {
+    let members = listed(door).await;
+    let status = door.node.status();
+    Ok(proto::ClusterMembersResponse {
+        members,
+        leader_id: status.leader.map_or(0, |(raft_id, _)| raft_id),
+        log_index: status.applied,
+    })
+}
+
+pub async fn add_learner(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterAddLearnerRequest,
+) -> Result<proto::ClusterAddLearnerResponse, Failure> {
+    let member = message
+        .member
+        .ok_or_else(|| Invalid::new("member", "is needed"))?;
+    let raft_id = member.raft_id;
+    let member = named(&member).map_err(|error| error.within("member"))?;
+    known("raft_id", raft_id).map_err(|error| error.within("member"))?;
+    admin::cluster_request("add_learner", &message.request_id, &format!("{raft_id} {member}"))?;
+    leads(door)?;
+    let by = ask.principal();
+    let log_index = within(door, ask, door.node.add_learner(&by, raft_id, member)).await?;
+    Ok(proto::ClusterAddLearnerResponse { log_index })
+}
+
+pub async fn promote(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterPromoteRequest,
+) -> Result<proto::ClusterPromoteResponse, Failure> {
+    let raft_id = message.raft_id;
+    known("raft_id", raft_id)?;
+    admin::cluster_request("promote", &message.request_id, &raft_id.to_string())?;
+    leads(door)?;
+    is_member(door, raft_id)?;
+    let log_index = within(door, ask, door.node.promote(&ask.principal(), raft_id)).await?;
+    Ok(proto::ClusterPromoteResponse { log_index })
+}
+
+pub async fn remove(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterRemoveRequest,
+) -> Result<proto::ClusterRemoveResponse, Failure> {
+    let raft_id = message.raft_id;
+    known("raft_id", raft_id)?;
+    admin::justification(&message.justification)?;
+    admin::cluster_request("remove", &message.request_id, &raft_id.to_string())?;
+    leads(door)?;
+    is_member(door, raft_id)?;
+    let force = if message.force { Force::Yes } else { Force::No };
+    let log_index = within(door, ask, door.node.remove(&ask.principal(), raft_id, force)).await?;
+    Ok(proto::ClusterRemoveResponse { log_index })
+}
+
+pub async fn transfer_leader(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterTransferLeaderRequest,
+) -> Result<proto::ClusterTransferLeaderResponse, Failure> {
+    let to = message.to_raft_id;
+    admin::cluster_request("transfer_leader", &message.request_id, &to.to_string())?;
+    leads(door)?;
+    let to = (to != 0).then_some(to);
+    let moved = door.node.transfer_leader(to, ask.within()).await;
+    let leader_id = moved.map_err(|error| door.member_failure(&error))?;
+    let term = door.node.status().term;
+    Ok(proto::ClusterTransferLeaderResponse { leader_id, term })
+}
+
+pub async fn snapshot(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterSnapshotRequest,
+) -> Result<proto::ClusterSnapshotResponse, Failure> {
+    admin::cluster_request("snapshot", &message.request_id, "")?;
+    let applied = door.node.status().applied;
+    let begun = door.node.snapshot().await;
+    begun.map_err(|error| door.unavailable(&error))?;
+    let mut changed = door.node.changed();
+    let built = changed.wait_for(|status| status.snapshot >= applied || status.stopped.is_some());
+    match tokio::time::timeout(ask.within(), built).await {
+        Ok(Ok(status)) if status.stopped.is_none() => Ok(proto::ClusterSnapshotResponse {
+            snapshot_index: status.snapshot,
+        }),
+        Ok(_) => Err(door.unavailable(&Unavailable::Stopped("Raft ended".to_owned()))),
+        Err(_elapsed) => Err(door.unavailable(&Unavailable::Deadline)),
+    }
+}
+
+/// The members, and which of them answer.
+async fn listed(door: &Door) -> Vec<proto::Member> {
+    let reached = door.node.halt_epochs(ASK_NODE).await;
+    let status = door.node.status();
+    let answers = |raft_id| {
+        reached
+            .iter()
+            .any(|node| node.raft_id == raft_id && node.applied.is_some())
+    };
+    let shown = |known: &MemberStatus| proto::Member {
+        node_id: node_id(&known.member),
+        raft_id: known.raft_id,
+        grpc_addr: known.member.client.clone(),
+        peer_addr: known.member.peer.clone(),
+        http_addr: known.member.http.clone(),
+        voter: known.voter,
+        matched_index: known.matched,
+        reachable: answers(known.raft_id),
+    };
+    let mut members: Vec<_> = status.members.iter().map(shown).collect();
+    members.sort_by_key(|member| (member.node_id, member.raft_id));
+    members
+}
+
+/// Membership is the leader's to change: whoever asks another node is sent there.
+fn leads(door: &Door) -> Result<(), Failure> {
+    if door.node.status().leads() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::DaemonUnavailable,
+        "this node does not lead: ask the leader",
+    ))
+}
+
+fn is_member(door: &Door, raft_id: u64) -> Result<(), Failure> {
+    match door.node.status().member(raft_id) {
+        Some(_) => Ok(()),
+        None => Err(Failure::new(
+            Code::NotFound,
+            format!("there is no member with the Raft id {raft_id}"),
+        )),
+    }
+}
+
+/// Waits for a change of membership, and gives the log index that this node has then.
+async fn within(
+    door: &Door,
+    ask: &Ask,
+    change: impl Future<Output = Result<(), cluster::MemberError>>,
+) -> Result<u64, Failure> {
+    match tokio::time::timeout(ask.within(), change).await {
+        Ok(Ok(())) => Ok(door.node.status().applied),
+        Ok(Err(error)) => Err(door.member_failure(&error)),
+        Err(_elapsed) => Err(door.unavailable(&Unavailable::Deadline)),
     }
 }
 

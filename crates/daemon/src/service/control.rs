@@ -14,7 +14,8 @@ use tonic::Status;
 use wire::proto::shackle::v1 as proto;
 use wire::{Code, Failure, Invalid, approval};
 
-use crate::door::{Ask, Door};
+use crate::admit::Ask;
+use crate::door::{Door, log_index};
 use crate::follow::{Follow, WAITING};
 use crate::rows;
 use crate::service::Streamed;
@@ -27,10 +28,10 @@ const ALIVE: Duration = Duration::from_secs(15);
 type Sender<T> = mpsc::Sender<Result<T, Status>>;
 
 /// Follows one approval until the agent can act on it.
-pub(crate) async fn wait_approval(
+pub async fn wait_approval(
     door: &Arc<Door>,
     ask: &Ask,
-    message: &proto::WaitApprovalRequest,
+    message: proto::WaitApprovalRequest,
 ) -> Result<Streamed<proto::WaitApprovalResponse>, Failure> {
     let session = wire::guard::session_id(&message.session_id)?;
     let id = approval::approval_id(&message.approval_id)?;
@@ -41,11 +42,7 @@ pub(crate) async fn wait_approval(
         .filter(|found| found.session == session)
         .ok_or_else(|| Failure::new(Code::NotFound, format!("no approval {id} of session/{session}")))?;
     if !ask.principal().speaks_for(&found.organization, &found.agent) {
-        return Err(door.refuse(
-            ask,
-            "session",
-            format!("this identity may not act on session/{session}"),
-        ));
+        return Err(door.not_theirs(ask, &session));
     }
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(tell_approval(Arc::clone(door), session, id, follow, sender));
@@ -63,10 +60,7 @@ async fn tell_approval(
     let mut alive = Alive::default();
     loop {
         alive.tell(&door, [&session]);
-        let found = door.local(|view| {
-            let index = view.applied().map_or(0, |id| id.index);
-            Ok((view.approval(&id)?, index))
-        });
+        let found = door.local(|view| Ok((view.approval(&id)?, log_index(view))));
         let now = match found {
             Ok((Some(row), index)) => Ok(approval::waited(&id, &row, index)),
             // Kept for an hour after it is over: an agent that comes later asks PreExec.
@@ -97,10 +91,10 @@ async fn tell_approval(
 }
 
 /// Follows what stops some sessions.
-pub(crate) async fn watch_control(
+pub async fn watch_control(
     door: &Arc<Door>,
     ask: &Ask,
-    message: &proto::WatchControlRequest,
+    message: proto::WatchControlRequest,
 ) -> Result<Streamed<proto::WatchControlResponse>, Failure> {
     if message.session_ids.is_empty() || message.session_ids.len() > SESSIONS_MAX {
         return Err(Invalid::new("session_ids", format!("must be 1 to {SESSIONS_MAX}")).into());
@@ -120,13 +114,7 @@ pub(crate) async fn watch_control(
         .await?;
     for (id, session) in ids.iter().zip(sessions) {
         let session = session.ok_or(machine::Refusal::SessionNotFound)?;
-        if !ask.principal().speaks_for(&session.organization, &session.agent) {
-            return Err(door.refuse(
-                ask,
-                "session",
-                format!("this identity may not act on session/{id}"),
-            ));
-        }
+        door.speaks_for(ask, id, &session)?;
     }
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(tell_control(Arc::clone(door), ids, follow, sender));
@@ -147,7 +135,7 @@ async fn tell_control(
         let looked = door.local(|view| {
             let at = (
                 view.cluster()?.map_or(0, |cluster| cluster.halt_epoch),
-                view.applied().map_or(0, |id| id.index),
+                log_index(view),
             );
             let now = ids
                 .iter()

@@ -8,19 +8,15 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use wire::proto::shackle::v1 as proto;
+use wire::rpc::Rpc;
 use wire::{Code, Failure};
 
-use crate::door::Ask;
-use crate::roles::Rpc;
+use crate::accept::Caller;
+use crate::admit::Ask;
+use crate::door::Door;
+use crate::layer::with_detail;
+use crate::road;
 use crate::service::Streamed;
-use crate::service::guard::Guarding;
-
-/// One client's stream of questions.
-pub(crate) struct Questions {
-    pub guarding: Guarding,
-    pub ask: Ask,
-    pub incoming: Streaming<proto::PreExecRequest>,
-}
 
 type Answer = Result<proto::PreExecResponse, Status>;
 
@@ -28,24 +24,35 @@ type Answer = Result<proto::PreExecResponse, Status>;
 type Deciding = (JoinHandle<Answer>, OwnedSemaphorePermit);
 
 /// Answers a stream. A question that fails ends it.
-pub(crate) fn answers(questions: Questions) -> Streamed<proto::PreExecResponse> {
-    let most = questions.guarding.0.config.limits.stream_in_flight;
+pub async fn pre_exec_stream(
+    door: &Arc<Door>,
+    ask: &Ask,
+    incoming: Streaming<proto::PreExecRequest>,
+) -> Result<Streamed<proto::PreExecResponse>, Failure> {
+    let most = door.config.limits.stream_in_flight;
     let (deciding, in_order) = mpsc::channel(most);
     let (out, answers) = mpsc::channel(1);
-    tokio::spawn(read(questions, Arc::new(Semaphore::new(most)), deciding));
+    let (door, caller) = (Arc::clone(door), Arc::clone(&ask.caller));
+    tokio::spawn(read(
+        door,
+        caller,
+        incoming,
+        Arc::new(Semaphore::new(most)),
+        deciding,
+    ));
     tokio::spawn(write(in_order, out));
-    Box::pin(ReceiverStream::new(answers))
+    Ok(Box::pin(ReceiverStream::new(answers)))
 }
 
 /// Takes questions while there is room; the client's stream waits otherwise.
-async fn read(questions: Questions, room: Arc<Semaphore>, deciding: mpsc::Sender<Deciding>) {
-    let Questions {
-        guarding,
-        ask,
-        mut incoming,
-    } = questions;
-    let within = Duration::from_millis(guarding.0.config.limits.deadline_ms);
-    let mut draining = guarding.0.draining.clone();
+async fn read(
+    door: Arc<Door>,
+    caller: Arc<Caller>,
+    mut incoming: Streaming<proto::PreExecRequest>,
+    room: Arc<Semaphore>,
+    deciding: mpsc::Sender<Deciding>,
+) {
+    let mut draining = door.draining.clone();
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else {
             return;
@@ -56,22 +63,24 @@ async fn read(questions: Questions, room: Arc<Semaphore>, deciding: mpsc::Sender
             () = deciding.closed() => return,
         };
         let handle = match message {
-            Ok(Some(message)) => {
-                let (guarding, ask) = (guarding.clone(), ask.again(Rpc::PreExec, within));
-                tokio::spawn(async move {
-                    guarding
-                        .answer(&ask, message)
-                        .await
-                        .map_err(|failure| guarding.0.status(failure))
-                })
-            }
+            Ok(Some(message)) => tokio::spawn(answer(Arc::clone(&door), Arc::clone(&caller), message)),
             Ok(None) => return,
-            Err(status) => tokio::spawn(std::future::ready(Err(status))),
+            Err(status) => tokio::spawn(std::future::ready(Err(with_detail(&status)))),
         };
         if deciding.send((handle, place)).await.is_err() {
             return;
         }
     }
+}
+
+/// Each question is admitted by itself: the stream may outlive the certificate.
+async fn answer(door: Arc<Door>, caller: Arc<Caller>, message: proto::PreExecRequest) -> Answer {
+    let within = Duration::from_millis(door.config.limits.deadline_ms);
+    let answer = match door.admit(Some(&caller), Rpc::PreExec, within) {
+        Ok(ask) => road::pre_exec(&door, &ask, message).await,
+        Err(failure) => Err(failure),
+    };
+    answer.map_err(|failure| door.status(failure))
 }
 
 /// Gives the answers in the order of their questions.

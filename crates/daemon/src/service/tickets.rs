@@ -3,60 +3,44 @@
 use std::sync::Arc;
 
 use audit::Ticket;
-use cluster::Urgency;
 use machine::table::Read as _;
-use machine::{Command, Reply};
 use wire::Failure;
 use wire::proto::shackle::v1 as proto;
 
-use crate::door::{Ask, Door};
-use crate::rows;
-use crate::service::unexpected;
+use crate::admit::Ask;
+use crate::door::Door;
+use crate::{road, rows};
 
 /// Uses a ticket up; only `redeemed` means that the call may run.
-pub(crate) async fn redeem(
+pub async fn redeem(
     door: &Arc<Door>,
     ask: &Ask,
-    message: &proto::RedeemRequest,
+    message: proto::RedeemRequest,
 ) -> Result<proto::RedeemResponse, Failure> {
     door.emergency.check()?;
     let ticket = read(door, ask, &message.authorization).await?;
-    let redeem = wire::ticket::redeem(message, &ticket, ask.principal())?;
-    let reply = match door.propose(ask, Command::Redeem(redeem), Urgency::Call).await? {
-        Reply::Redeemed(reply) => reply,
-        _ => return Err(unexpected("a ticket")),
-    };
+    let redeem = wire::ticket::redeem(&message, &ticket, ask.principal())?;
+    let reply = door.propose(ask, redeem).await?;
     if reply.refused.is_none() {
+        // The last look before the word leaves: what this node has applied since must not be overtaken.
         door.emergency.check()?;
-    }
-    // The last look before the word leaves: what this node has applied since must not be overtaken.
-    if reply.refused.is_none() && door.node.progress().halt_epoch > reply.place.halt_epoch {
-        let stands = door.local(|view| {
-            Ok(match rows::session(view, &ticket.session)? {
-                Some(session) => rows::halted(view, &ticket.session, &session)?.is_some(),
-                None => true,
-            })
-        })?;
-        if stands {
-            return Err(Failure::new(
-                wire::Code::DaemonUnavailable,
-                "a halt was engaged while the answer was on its way: nothing may run",
-            ));
+        if road::is_overtaken(door, &ticket.session, reply.place.halt_epoch)? {
+            return Err(road::overtaken());
         }
     }
     Ok(wire::ticket::redeemed(&reply))
 }
 
 /// Says what Redeem would say now.
-pub(crate) async fn verify(
+pub async fn verify_authorization(
     door: &Arc<Door>,
     ask: &Ask,
-    message: &proto::VerifyAuthorizationRequest,
+    message: proto::VerifyAuthorizationRequest,
 ) -> Result<proto::VerifyAuthorizationResponse, Failure> {
     let ticket = read(door, ask, &message.authorization).await?;
     let by = ask.principal();
-    let found = door
-        .read(ask, |view| {
+    let (found, log_index) = door
+        .read_at(ask, |view, _| {
             let Some(session) = rows::session(view, &ticket.session)? else {
                 return Ok(None);
             };
@@ -73,17 +57,12 @@ pub(crate) async fn verify(
                 call.as_deref(),
                 &ticket.id,
             )?;
-            let index = view.applied().map_or(0, |id| id.index);
-            Ok(Some((session.organization, against, index, halt_epoch)))
+            Ok(Some((session.organization, against, halt_epoch)))
         })
         .await?;
-    let (organization, against, log_index, halt_epoch) = found.ok_or(machine::Refusal::SessionNotFound)?;
+    let (organization, against, halt_epoch) = found.ok_or(machine::Refusal::SessionNotFound)?;
     if by.organization.as_ref() != Some(&organization) {
-        return Err(door.refuse(
-            ask,
-            "session",
-            format!("this identity may not act on session/{}", ticket.session),
-        ));
+        return Err(door.not_theirs(ask, &ticket.session));
     }
     Ok(proto::VerifyAuthorizationResponse {
         redeemable: against.is_none(),

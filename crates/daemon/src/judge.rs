@@ -6,53 +6,45 @@
 
 use std::collections::BTreeMap;
 
-use cluster::{Entropy as _, SystemEntropy, Urgency};
-use decision::ToolName;
+use cluster::{Entropy as _, SystemEntropy};
 use decision::policy::{Asked, evaluate};
+use decision::{Reason, ToolName, Verdict};
 use machine::command::{PreExec, RuleFacts};
 use machine::reply::VerdictReply;
 use machine::table::{Fault, Read as _, Rows, Working};
-use machine::{Batch, Command, Leash, Position, Reply};
+use machine::{Batch, Leash, Position};
 use store::StateView;
-use wire::guard::LookedAt;
+use wire::guard::{LookedAt, Question};
 use wire::{Code, Failure};
 
-use crate::door::{Ask, Door};
-use crate::service::unexpected;
+use crate::admit::Ask;
+use crate::door::{Door, log_index};
+use crate::order::{Judged, Order, answer_to};
 
 /// How often one call is judged anew because its rules changed meanwhile: a guard is written by people, seldom.
 const JUDGED_MAX: usize = 4;
 
 /// Has a call decided by the rules that are current at its place in the log.
-pub async fn decide(
-    door: &Door,
-    ask: &Ask,
-    call: &PreExec,
-    looked_at: &LookedAt<'_>,
-) -> Result<VerdictReply, Failure> {
+pub async fn decide(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<VerdictReply, Failure> {
     let mut rules = if door.rules_are_used() {
-        first_found(door, ask, call, looked_at).await?
+        first_found(door, ask, question).await?
     } else {
         None
     };
     for _ in 0..=JUDGED_MAX {
         let call = PreExec {
             rules,
-            ..call.clone()
+            ..question.call.clone()
         };
-        match door
-            .propose(ask, Command::PreExec(call.clone()), Urgency::Call)
-            .await?
-        {
-            Reply::Verdict(answer) => return Ok(answer),
-            Reply::Reevaluate(place) => {
+        match door.propose(ask, call).await? {
+            Ok(answer) => return Ok(answer),
+            Err(place) => {
                 door.use_rules();
                 if !door.applied_here(ask, place.log_index).await {
                     break;
                 }
-                rules = door.local(|view| found(view, &call, looked_at))?;
+                rules = door.local(|view| found(view, question))?;
             }
-            _ => return Err(unexpected("a question")),
         }
     }
     Err(Failure::new(
@@ -61,15 +53,39 @@ pub async fn decide(
     ))
 }
 
+/// Decides over the state as it is and keeps nothing of it. Whatever comes out is answered as a DENY.
+pub async fn dry_run(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<VerdictReply, Failure> {
+    let supposed = door.read(ask, |view| {
+        let call = PreExec {
+            // The retry table answers what was asked, and this only wonders.
+            request: None,
+            rules: found(view, question)?,
+            ..question.call.clone()
+        };
+        suppose(&mut Working::over(view), log_index(view), call)
+    });
+    let mut answer = verdict(supposed.await??)?;
+    answer.verdict = Verdict::Deny;
+    answer.reason = Reason::DryRun(Box::new(answer.reason));
+    answer.approval_id = None;
+    answer.authorization = None;
+    // Nothing was recorded.
+    answer.place.sequence = 0;
+    Ok(answer)
+}
+
+/// What was judged by the rules that were read with it is answered at once.
+pub fn verdict(judged: Judged) -> Result<VerdictReply, Failure> {
+    judged.map_err(|_| {
+        let why = "a call was judged by other rules than were read with it";
+        Failure::new(Code::Internal, why)
+    })
+}
+
 /// What this node knows. A session that was opened elsewhere a moment ago may not be here yet.
-async fn first_found(
-    door: &Door,
-    ask: &Ask,
-    call: &PreExec,
-    looked_at: &LookedAt<'_>,
-) -> Result<Option<RuleFacts>, Failure> {
-    let read = |view: &StateView<'_>| match view.session(&call.session)? {
-        Some(_) => found(view, call, looked_at).map(Some),
+async fn first_found(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<Option<RuleFacts>, Failure> {
+    let read = |view: &StateView<'_>| match view.session(&question.call.session)? {
+        Some(_) => found(view, question).map(Some),
         None => Ok(None),
     };
     match door.local(read)? {
@@ -79,11 +95,8 @@ async fn first_found(
 }
 
 /// What the rules above the call's session say; none where there are none.
-pub fn found<R: Rows>(
-    rows: &R,
-    call: &PreExec,
-    looked_at: &LookedAt<'_>,
-) -> Result<Option<RuleFacts>, Fault> {
+fn found<R: Rows>(rows: &R, question: &Question<'_>) -> Result<Option<RuleFacts>, Fault> {
+    let Question { call, looked_at, .. } = question;
     match rows.session(&call.session)? {
         Some(session) => Ok(under(&Leash::of(rows, &session)?, &call.tool, looked_at)),
         None => Ok(None),
@@ -117,22 +130,22 @@ pub fn drawn() -> u64 {
     SystemEntropy.number().max(1)
 }
 
-/// Carries a command out over the rows as they are. Whoever drops `working` keeps nothing of it.
-pub fn suppose<R: Rows>(
+/// Carries an order out over the rows as they are. Whoever drops `working` keeps nothing of it.
+pub fn suppose<R: Rows, O: Order>(
     working: &mut Working<'_, R>,
     index: u64,
-    command: Command,
-) -> Result<Option<Reply>, Fault> {
+    order: O,
+) -> Result<Result<O::Answer, Failure>, Fault> {
     let mut seed = [0; 16];
     SystemEntropy.fill(&mut seed);
     let batch = Batch {
         proposed: working.cluster()?.map(|cluster| cluster.now).unwrap_or_default(),
         seed,
         version: machine::VERSION,
-        commands: vec![command],
+        commands: vec![order.command()],
     };
     let applied = machine::apply(working, Position { term: 0, index }, &batch)?;
-    Ok(applied.replies.into_iter().next())
+    Ok(answer_to::<O>(applied.replies.into_iter().next()))
 }
 
 #[cfg(test)]
