@@ -59,6 +59,10 @@ demo: build ## three nodes stop a runaway agent, lose their leader, and prove wh
 bench: build ## the workload authorize-v1 on three local nodes; CONNECTIONS=64 DURATION=8
 	@.ci/bench
 
+.PHONY: figures
+figures: ## lines, circles, lengths, places per setting and RPC; REF=commit, PLACES=1 to name them
+	@.ci/figures $(if $(PLACES),--places) $(REF)
+
 # --- checks -----------------------------------------------------------------------------------------
 
 .PHONY: test
