@@ -69,6 +69,7 @@ figures: ## lines, circles, lengths, places per setting and RPC; REF=commit, PLA
 test: setup ## everything that CI checks, cheapest first
 	@$(STEP) format   cargo fmt --all -- --check
 	@$(STEP) protobuf $(MAKE) proto
+	@$(STEP) deny     .ci/deny
 	@$(STEP) clippy   $(CLIPPY)
 	@$(STEP) build    $(BUILD)
 	@$(STEP) tests    cargo nextest run --locked --workspace
@@ -84,6 +85,10 @@ lint: setup ## format, protobuf and clippy only
 	@$(STEP) format   cargo fmt --all -- --check
 	@$(STEP) protobuf $(MAKE) proto
 	@$(STEP) clippy   $(CLIPPY)
+
+.PHONY: deny
+deny: setup ## licences, sources and known flaws of what we depend on
+	@.ci/deny
 
 # The image is kept in the repository because a shallow clone has no earlier commit to compare with.
 # The last line makes every new field part of it, so that it is protected from its first commit on.
