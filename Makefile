@@ -72,7 +72,7 @@ test: setup ## everything that CI checks, cheapest first
 	@$(STEP) deny     .ci/deny
 	@$(STEP) clippy   $(CLIPPY)
 	@$(STEP) build    $(BUILD)
-	@$(STEP) tests    cargo nextest run --locked --workspace
+	@$(STEP) tests    .ci/tests
 	@$(STEP) doctests cargo test --locked --workspace --doc -q
 
 .PHONY: fmt

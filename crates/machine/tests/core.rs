@@ -35,8 +35,9 @@ const FRESH: u64 = 1 << 40;
 const ASKING: u64 = 2;
 
 #[test]
-fn ten_thousand_cases_are_answered_as_the_core_answers_them() {
-    let Some(text) = published() else { return };
+#[ignore = "needs the published files: HALTGATE_CONFORMANCE names their folder"]
+fn published_cases_are_answered_by_pre_exec_as_the_core_answers_them() {
+    let text = published();
     let mut left_out = BTreeMap::<Kind, usize>::new();
     let mut answered = BTreeMap::<String, usize>::new();
     let cluster = cluster();
@@ -494,17 +495,18 @@ fn agent() -> AgentId {
 }
 
 /// The reference's cases live outside the project: `HALTGATE_CONFORMANCE` names their folder.
-fn published() -> Option<String> {
+fn published() -> String {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/conformance");
     #[expect(
         clippy::disallowed_methods,
         reason = "the test looks for files outside the project"
     )]
     let folder = std::env::var("HALTGATE_CONFORMANCE").unwrap_or_else(|_| beside.to_owned());
-    let packed = std::fs::File::open(PathBuf::from(folder).join("decide_vectors.jsonl.gz")).ok()?;
+    let packed =
+        std::fs::File::open(PathBuf::from(folder).join("decide_vectors.jsonl.gz")).expect("the random cases");
     let mut text = String::new();
     flate2::read::GzDecoder::new(packed)
         .read_to_string(&mut text)
         .expect("gzip");
-    Some(text)
+    text
 }
