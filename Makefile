@@ -25,6 +25,8 @@ BASELINE := baseline.binpb
 # tests and the tools would each compile their own tokio.
 BUILD := cargo build --locked --workspace --bins
 CLIPPY := cargo clippy --locked --workspace --all-targets -- -D warnings
+# Every link in a doc comment leads somewhere.
+DOC := env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: help
 help: ## this list
@@ -71,6 +73,7 @@ test: setup ## everything that CI checks, cheapest first
 	@$(STEP) protobuf $(MAKE) proto
 	@$(STEP) deny     .ci/deny
 	@$(STEP) clippy   $(CLIPPY)
+	@$(STEP) doc      $(DOC)
 	@$(STEP) build    $(BUILD)
 	@$(STEP) tests    .ci/tests
 	@$(STEP) doctests cargo test --locked --workspace --doc -q
@@ -81,10 +84,11 @@ fmt: ## format the sources
 	@cd proto && buf format -w
 
 .PHONY: lint
-lint: setup ## format, protobuf and clippy only
+lint: setup ## format, protobuf, clippy and doc comments only
 	@$(STEP) format   cargo fmt --all -- --check
 	@$(STEP) protobuf $(MAKE) proto
 	@$(STEP) clippy   $(CLIPPY)
+	@$(STEP) doc      $(DOC)
 
 .PHONY: deny
 deny: setup ## licences, sources and known flaws of what we depend on

@@ -3,6 +3,13 @@
 //!
 //! `HALTGATE_SEEDS=A..B cargo nextest run --workspace --run-ignored only any_seeds` runs others.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 #[path = "../../crates/machine/tests/properties/seed.rs"]
 mod seed;
 
