@@ -1,5 +1,5 @@
-//! With every extension unset and the facts in the rows, PreExec answers as the certified core does: on the
-//! reference's 10,000 cases, where they are at hand, and on the project's own (docs/SPEC.md 7).
+//! With every extension unset and the facts in the rows, PreExec answers as the certified core does (docs/SPEC.md 7): on
+//! those of the reference's 10,000 cases that an edge lets in and rows can hold, and on the project's own.
 
 #![expect(
     clippy::unwrap_used,
