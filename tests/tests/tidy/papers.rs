@@ -12,7 +12,7 @@ use crate::documents::{
 #[test]
 fn documents_fit_in_one_sitting() {
     for (name, lines_max) in DOCUMENT_LINES_MAX {
-        let lines = fs::read_to_string(root().join(name)).unwrap().lines().count();
+        let lines = text_of(name).lines().count();
         assert!(
             lines <= lines_max,
             "{name} has {lines} lines, at most {lines_max}"
@@ -38,7 +38,7 @@ fn links_between_documents_lead_somewhere() {
 /// its name inside `src`, or by its folder (`row/`). Roots, and files of tests alone, are left out.
 #[test]
 fn the_map_has_every_source_file_and_nothing_else() {
-    let map = map(&fs::read_to_string(root().join(ARCHITECTURE)).unwrap());
+    let map = map(&text_of(ARCHITECTURE));
     let mut wrong = Vec::new();
     for name in folders(&root().join("crates")).unwrap() {
         let source = root().join("crates").join(&name).join("src");
@@ -101,7 +101,7 @@ fn properties_and_invariants_name_tests_that_exist() {
         .iter()
         .map(|file| fs::read_to_string(file).unwrap())
         .collect();
-    let rows = rows_of(&fs::read_to_string(root().join(SPEC)).unwrap(), "## 19 ");
+    let rows = rows_of(&text_of(SPEC), "## 19 ");
     let mut wrong = Vec::new();
     let mut numbers = BTreeSet::new();
     for cells in rows
@@ -158,7 +158,7 @@ fn limits_that_the_specification_names_are_those_of_the_code() {
     }
     let mut wrong = Vec::new();
     let mut held = 0;
-    for cells in rows_of(&fs::read_to_string(root().join(SPEC)).unwrap(), "## 18 ") {
+    for cells in rows_of(&text_of(SPEC), "## 18 ") {
         let [what, values, sources, ..] = cells.as_slice() else {
             continue;
         };
@@ -189,9 +189,7 @@ fn limits_that_the_specification_names_are_those_of_the_code() {
 
 #[test]
 fn every_metric_is_documented_and_every_documented_metric_exists() {
-    let Some((code, document)) = pair("crates/daemon/src/metrics.rs", "docs/METRICS.md") else {
-        return;
-    };
+    let [code, document] = ["crates/daemon/src/metrics.rs", "docs/METRICS.md"].map(text_of);
     let defined = words_after(&uncommented(&code), &format!("\"{METRIC_PREFIX}"), METRIC_PREFIX);
     let described = words_after(&document, &format!("`{METRIC_PREFIX}"), METRIC_PREFIX);
     assert!(
@@ -208,9 +206,7 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
 
 #[test]
 fn every_configuration_key_is_documented_and_every_documented_key_exists() {
-    let Some((code, document)) = pair("crates/daemon/src/config.rs", "docs/CONFIG.md") else {
-        return;
-    };
+    let [code, document] = ["crates/daemon/src/config.rs", "docs/CONFIG.md"].map(text_of);
     let defined: BTreeSet<String> = code
         .lines()
         .filter_map(|line| line.split_once(CONFIG_KEY_MARK))
@@ -248,18 +244,8 @@ const CONFIG_KEY_MARK: &str = "config key: `";
 
 const METRIC_PREFIX: &str = "haltgate_";
 
-/// Gives both texts, or nothing while neither file is there yet; one without the other is an error.
-fn pair(code: &str, document: &str) -> Option<(String, String)> {
-    let texts = [code, document].map(|name| fs::read_to_string(root().join(name)).ok());
-    match texts {
-        [Some(code), Some(document)] => Some((code, document)),
-        [None, None] => None,
-        [code_text, _] => {
-            let missing = if code_text.is_none() { code } else { document };
-            assert!(missing.is_empty(), "{missing} is missing");
-            None
-        }
-    }
+fn text_of(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|why| panic!("{name}: {why}"))
 }
 
 fn assert_agree(code: &BTreeSet<String>, document: &BTreeSet<String>, code_name: &str, document_name: &str) {
