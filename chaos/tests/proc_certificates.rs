@@ -1,5 +1,11 @@
 //! Certificates change under a running node: new handshakes use the new pair, a bad one is ignored, no call fails.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

@@ -1,5 +1,10 @@
 //! Nodes die by kill -9 under load; nothing that was acknowledged is lost, and nothing is spent twice.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::{Duration, Instant};
 
 use chaos::checks;

@@ -1,5 +1,11 @@
 //! Who floods, forges or mixes up: told no, and nobody else is kept out.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::net::TcpStream;
 
 use chaos::cluster::{Cluster, haltgate};

@@ -1,5 +1,11 @@
 //! A certificate of another agent, organization or role, or none: refused on every RPC, the victim unchanged.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::Duration;
 
 use chaos::cluster::Cluster;

@@ -1,5 +1,11 @@
 //! Nodes come and go under load: learner, voter, removed; leadership is handed on, also by SIGTERM.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::{Duration, Instant};
 
 use chaos::checks;

@@ -137,7 +137,10 @@ impl Sim {
             number,
             names: self.names.clone(),
             shared: self.shared.clone(),
-            rng: StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(number as u64)),
+            rng: StdRng::seed_from_u64(
+                seed.wrapping_mul(31)
+                    .wrapping_add(u64::try_from(number).unwrap_or(u64::MAX)),
+            ),
         };
         let shared = self.shared.clone();
         self.turmoil.client(format!("c{number}"), async move {

@@ -1,6 +1,11 @@
 //! Who belongs to the cluster, and how far each of them is: a learner that must catch up first, a member that was
 //! away while the cluster changed, a follower that was put back to an older copy of itself.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -189,11 +189,12 @@ impl Script {
             }
             "correct" => Command::Correct(Correct {
                 by: operator(args)?,
-                account: match args.next_pos().ok_or("which account?")? {
-                    account if account.starts_with("session/") => {
-                        machine::AccountId::Session(self.session(&account["session/".len()..])?)
+                account: {
+                    let account = args.next_pos().ok_or("which account?")?;
+                    match account.strip_prefix("session/") {
+                        Some(session) => machine::AccountId::Session(self.session(session)?),
+                        None => account.parse()?,
                     }
-                    account => account.parse()?,
                 },
                 amount: args.next_pos().ok_or("how much?")?.parse()?,
                 request: required(request(args)?, &format!("correct{}", self.index)),
