@@ -1,11 +1,10 @@
 //! The largest commands, all at once: what an entry may carry is bounded in bytes, or the cluster stops. The same run
 //! without the bound stops it, so this is the bound's doing.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster::Options;
-use decision::{Digest, GuardId, OrganizationId, RequestId, ToolName};
+use decision::{Digest, GuardId, OrganizationId, RequestId, ToolPattern};
 use machine::command::{Engage, Principal, PutGuard, Request};
 use machine::table::HaltMode;
 use machine::{Command, Guard, GuardScope, Reply, Scope};
@@ -33,7 +32,10 @@ fn without_the_bound_in_bytes_it_does_not() {
         ..Options::default()
     };
     let slowest = run(3, &unbounded).unwrap();
-    assert!(slowest > Duration::from_secs(1), "nothing needed the bound: {slowest:?}");
+    assert!(
+        slowest > Duration::from_secs(1),
+        "nothing needed the bound: {slowest:?}"
+    );
 }
 
 /// The longest that an engagement took, of those made while the guards were put and after.
@@ -85,8 +87,8 @@ async fn begin() {
 async fn tenant(mut asker: Asker) -> SimResult {
     begin().await;
     let organization = OrganizationId::parse("acme")?;
-    let tools: Result<BTreeSet<ToolName>, _> = (0..NAMES)
-        .map(|tool| ToolName::parse(&format!("{tool:05}-{}", "n".repeat(122))))
+    let tools: Result<Vec<ToolPattern>, _> = (0..NAMES)
+        .map(|tool| ToolPattern::parse(&format!("{tool:05}-{}", "n".repeat(122))))
         .collect();
     let put = Command::PutGuard(PutGuard {
         by: by("cluster/operator/op"),

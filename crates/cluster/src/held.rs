@@ -110,7 +110,9 @@ impl Node {
             successor: part == HeldPart::Successor,
         };
         let mut client = self.peers().client(member, Lane::Calls);
-        let answer = tokio::time::timeout(ASK, client.get_arguments(request)).await.ok()?;
+        let answer = tokio::time::timeout(ASK, client.get_arguments(request))
+            .await
+            .ok()?;
         let answer = answer.ok()?.into_inner();
         answer.held.then(|| answer.params.to_vec())
     }
@@ -166,14 +168,15 @@ fn forget_one(node: &Node, approval: &ApprovalId) {
 /// What belongs to no approval at two looks in a row does so for good: its entry was never made, or is long over.
 fn sweep_all(node: &Node, unknown: &mut BTreeSet<(ApprovalId, HeldPart)>) {
     let mut now_unknown = BTreeSet::new();
-    node.held().retain(|approval, part| match node.is_of_use(approval, part) {
-        Some(of_use) => of_use,
-        None => {
-            let key = (approval.clone(), part);
-            let again = unknown.contains(&key);
-            now_unknown.insert(key);
-            !again
-        }
-    });
+    node.held()
+        .retain(|approval, part| match node.is_of_use(approval, part) {
+            Some(of_use) => of_use,
+            None => {
+                let key = (approval.clone(), part);
+                let again = unknown.contains(&key);
+                now_unknown.insert(key);
+                !again
+            }
+        });
     *unknown = now_unknown;
 }

@@ -459,7 +459,11 @@ impl Peer for PeerDoor {
 }
 
 fn part(successor: bool) -> HeldPart {
-    if successor { HeldPart::Successor } else { HeldPart::Call }
+    if successor {
+        HeldPart::Successor
+    } else {
+        HeldPart::Call
+    }
 }
 
 fn malformed(error: impl std::fmt::Display) -> Status {

@@ -105,7 +105,9 @@ impl HeldArguments {
             || of_organization.saturating_add(bytes.len()) > ORGANIZATION_BYTES_MAX
             || kept.total.saturating_add(bytes.len()) > BYTES_MAX
         {
-            return Err(StoreError::Busy("keeping the arguments of as many calls as there is room for"));
+            return Err(StoreError::Busy(
+                "keeping the arguments of as many calls as there is room for",
+            ));
         }
         kept.write(&key, organization, bytes)
             .map_err(StoreError::file("keeping a call's arguments"))?;
@@ -246,7 +248,8 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("haltgate-held-{}", std::process::id()));
         let acme = organization("acme");
         let held = HeldArguments::in_directory(dir.clone()).unwrap();
-        held.put(&acme, &approval(1), HeldPart::Call, b"{\"a\":1}\n{}").unwrap();
+        held.put(&acme, &approval(1), HeldPart::Call, b"{\"a\":1}\n{}")
+            .unwrap();
         held.put(&acme, &approval(1), HeldPart::Successor, b"{}").unwrap();
         held.put(&acme, &approval(2), HeldPart::Call, b"").unwrap();
         std::fs::write(dir.join("appr-3.call"), "cut off").unwrap();
@@ -256,7 +259,10 @@ mod tests {
             held.get(&approval(1), HeldPart::Call).as_deref(),
             Some(b"{\"a\":1}\n{}".as_slice())
         );
-        assert_eq!(held.get(&approval(2), HeldPart::Call).as_deref(), Some(b"".as_slice()));
+        assert_eq!(
+            held.get(&approval(2), HeldPart::Call).as_deref(),
+            Some(b"".as_slice())
+        );
         assert_eq!(held.get(&approval(3), HeldPart::Call), None);
         held.remove(&approval(1), HeldPart::Call);
         held.retain(|approval, _| approval.as_str() == "appr-1.x");
@@ -275,14 +281,25 @@ mod tests {
         let large = vec![0; HELD_BYTES_MAX];
         let fit = ORGANIZATION_BYTES_MAX / HELD_BYTES_MAX;
         for number in 0..fit {
-            held.put(&acme, &approval(number), HeldPart::Call, &large).unwrap();
+            held.put(&acme, &approval(number), HeldPart::Call, &large)
+                .unwrap();
         }
         assert!(held.put(&acme, &approval(fit), HeldPart::Call, b"{}").is_err());
         held.put(&other, &approval(fit), HeldPart::Call, &large).unwrap();
-        assert!(held.put(&other, &approval(fit + 1), HeldPart::Call, &vec![0; HELD_BYTES_MAX + 1]).is_err());
+        assert!(
+            held.put(
+                &other,
+                &approval(fit + 1),
+                HeldPart::Call,
+                &vec![0; HELD_BYTES_MAX + 1]
+            )
+            .is_err()
+        );
         held.remove(&approval(0), HeldPart::Call);
-        held.put(&acme, &approval(fit + 2), HeldPart::Call, &large).unwrap();
+        held.put(&acme, &approval(fit + 2), HeldPart::Call, &large)
+            .unwrap();
         // The same again takes no more room.
-        held.put(&acme, &approval(fit + 2), HeldPart::Call, &large).unwrap();
+        held.put(&acme, &approval(fit + 2), HeldPart::Call, &large)
+            .unwrap();
     }
 }
