@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use client::{Registration, request_id};
 use wire::proto::haltgate::admin::v1 as admin;
-use wire::proto::haltgate::admin::v1::guards_client::GuardsClient;
 use wire::proto::shackle::v1 as sp;
 
 use crate::cluster::Cluster;
@@ -19,10 +18,9 @@ pub async fn put_guard(cluster: &Cluster, scope: &str, config: sp::GuardConfig) 
         config: Some(config),
         justification: "test".to_owned(),
     };
-    let put = |channel, request| async move { GuardsClient::new(channel).put(request).await };
     cluster
         .pool_of(0, "operator")
-        .call(&request, PATIENCE, put)
+        .call(&request, PATIENCE)
         .await
         .expect("the guard is put");
 }

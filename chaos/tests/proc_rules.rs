@@ -5,7 +5,6 @@ use std::time::Duration;
 use chaos::cluster::Cluster;
 use client::{Registration, nonce};
 use wire::proto::haltgate::admin::v1 as admin;
-use wire::proto::haltgate::admin::v1::guards_client::GuardsClient;
 use wire::proto::shackle::v1 as sp;
 
 const ROUNDS: u64 = 60;
@@ -37,11 +36,7 @@ async fn no_call_is_decided_by_rules_that_were_replaced_before_it_was_asked() {
             config: Some(denying(round)),
             justification: "test".to_owned(),
         };
-        let put_there = |channel, request| async move { GuardsClient::new(channel).put(request).await };
-        operators[putting]
-            .call(&put, PATIENCE, put_there)
-            .await
-            .expect("a put");
+        operators[putting].call(&put, PATIENCE).await.expect("a put");
         for (offset, asked) in [(1, round * 2 - 1), (2, round * 2)] {
             let call = sp::PreExecRequest {
                 session_id: session.clone(),

@@ -6,7 +6,6 @@ use chaos::cluster::Cluster;
 use chaos::people::{put_guard, register};
 use client::{nonce, request_id, ticket_origin};
 use wire::proto::haltgate::audit::v1 as audit;
-use wire::proto::haltgate::audit::v1::audit_client::AuditClient;
 use wire::proto::shackle::v1 as sp;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,10 +42,9 @@ async fn a_ticket_has_one_winner_on_any_node_and_through_failover() {
     }
     // Read offline it says where it comes from, and nothing more.
     cluster.wait_quiet();
-    let list = |channel, request| async move { AuditClient::new(channel).list_keys(request).await };
     let listed = cluster
         .pool_of(0, "cluster_auditor")
-        .call(&audit::AuditListKeysRequest {}, Duration::from_secs(10), list)
+        .call(&audit::AuditListKeysRequest {}, Duration::from_secs(10))
         .await
         .expect("keys");
     let public: Vec<[u8; 32]> = listed

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use client::{Credentials, Pool};
 use decision::NanoUsd;
-use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
+use tonic::Streaming;
+use wire::rpc::{Followed, Unary};
 
 use crate::args;
 use crate::failed::Failed;
@@ -24,14 +24,14 @@ impl Remote {
         })
     }
 
-    /// Sends a request until a node answers; its request id makes repetitions one.
-    pub async fn call<M, T, F, Fut>(&self, message: M, call: F) -> Result<T, Failed>
-    where
-        M: Clone,
-        F: Fn(Channel, Request<M>) -> Fut,
-        Fut: Future<Output = Result<Response<T>, Status>>,
-    {
-        Ok(self.pool.call(&message, self.timeout, call).await?)
+    /// Asks until a node answers; the request id makes repetitions one.
+    pub async fn call<M: Unary>(&self, message: M) -> Result<M::Reply, Failed> {
+        Ok(self.pool.call(&message, self.timeout).await?)
+    }
+
+    /// Asks for a stream until a node answers.
+    pub async fn follow<M: Followed>(&self, message: M) -> Result<Streaming<M::Reply>, Failed> {
+        Ok(self.pool.follow(&message, self.timeout).await?)
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tonic::Status;
 use wire::proto::shackle::v1 as sp;
-use wire::proto::shackle::v1::shackle_daemon_client::ShackleDaemonClient;
 
 use crate::credentials::{Credentials, OpenError};
 use crate::guarded::Guarded;
@@ -112,9 +111,7 @@ impl Client {
             request_id: request_id(),
             guard_id: registration.guard.clone().unwrap_or_default(),
         };
-        let register =
-            |channel, request| async move { ShackleDaemonClient::new(channel).register(request).await };
-        self.pool.call(&request, self.patience, register).await
+        self.pool.call(&request, self.patience).await
     }
 
     /// Asks whether a call may run. The request id makes every attempt the same question.
@@ -125,9 +122,7 @@ impl Client {
         if request.request_id.is_empty() {
             request.request_id = request_id();
         }
-        let pre_exec =
-            |channel, request| async move { ShackleDaemonClient::new(channel).pre_exec(request).await };
-        self.pool.call(&request, self.deadline, pre_exec).await
+        self.pool.call(&request, self.deadline).await
     }
 
     /// Reports what a call cost; repeated reports settle once.
@@ -135,9 +130,7 @@ impl Client {
     /// # Errors
     /// The status of the last attempt: the hold then expires by itself, and is charged.
     pub async fn post_exec(&self, report: &sp::PostExecNotification) -> Result<(), Status> {
-        let post_exec =
-            |channel, request| async move { ShackleDaemonClient::new(channel).post_exec(request).await };
-        self.pool.call(report, self.patience, post_exec).await
+        self.pool.call(report, self.patience).await
     }
 
     /// Says that the agent is alive; answers whether it is halted.
@@ -145,9 +138,7 @@ impl Client {
     /// # Errors
     /// The status of the last attempt.
     pub async fn heartbeat(&self, heartbeat: &sp::Heartbeat) -> Result<sp::HeartbeatAck, Status> {
-        let beat =
-            |channel, request| async move { ShackleDaemonClient::new(channel).heartbeat(request).await };
-        self.pool.call(heartbeat, self.patience, beat).await
+        self.pool.call(heartbeat, self.patience).await
     }
 
     /// Reads a session's state.
@@ -159,10 +150,7 @@ impl Client {
             session_id: session.to_owned(),
             allow_stale: false,
         };
-        let read = |channel, request| async move {
-            ShackleDaemonClient::new(channel).get_session_state(request).await
-        };
-        self.pool.call(&request, self.patience, read).await
+        self.pool.call(&request, self.patience).await
     }
 
     /// Ends a session: what it holds is settled by its guard's policy.
@@ -174,8 +162,6 @@ impl Client {
             session_id: session.to_owned(),
             request_id: request_id(),
         };
-        let end =
-            |channel, request| async move { ShackleDaemonClient::new(channel).end_session(request).await };
-        self.pool.call(&request, self.patience, end).await
+        self.pool.call(&request, self.patience).await
     }
 }

@@ -7,7 +7,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 use wire::proto::shackle::v1 as sp;
-use wire::proto::shackle::v1::shackle_daemon_client::ShackleDaemonClient;
 
 use crate::client::Client;
 
@@ -26,9 +25,7 @@ impl Client {
         let request = sp::WatchControlRequest {
             session_ids: sessions.to_vec(),
         };
-        let watch =
-            |channel, request| async move { ShackleDaemonClient::new(channel).watch_control(request).await };
-        self.pool().call(&request, self.patience(), watch).await
+        self.pool().follow(&request, self.patience()).await
     }
 
     /// Waits until people have decided about a held call, or until it is over without them.
@@ -66,9 +63,7 @@ impl Client {
         &self,
         request: &sp::WaitApprovalRequest,
     ) -> Result<Option<sp::WaitApprovalResponse>, Status> {
-        let wait =
-            |channel, request| async move { ShackleDaemonClient::new(channel).wait_approval(request).await };
-        let mut stream = self.pool().call(request, self.patience(), wait).await?;
+        let mut stream = self.pool().follow(request, self.patience()).await?;
         while let Some(told) = stream.message().await? {
             match told.status() {
                 sp::ApprovalStatus::Pending
@@ -90,9 +85,7 @@ impl Client {
             authorization: authorization.to_vec(),
             request_id: request_id.to_owned(),
         };
-        let redeem =
-            |channel, request| async move { ShackleDaemonClient::new(channel).redeem(request).await };
-        self.pool().call(&request, self.deadline_of_calls(), redeem).await
+        self.pool().call(&request, self.deadline_of_calls()).await
     }
 
     /// Asks whether a ticket could be redeemed now; changes nothing, and promises nothing.
@@ -106,12 +99,7 @@ impl Client {
         let request = sp::VerifyAuthorizationRequest {
             authorization: authorization.to_vec(),
         };
-        let verify = |channel, request| async move {
-            ShackleDaemonClient::new(channel)
-                .verify_authorization(request)
-                .await
-        };
-        self.pool().call(&request, self.patience(), verify).await
+        self.pool().call(&request, self.patience()).await
     }
 }
 

@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use prost::Message as _;
 use tokio::time::Instant;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
 use wire::proto::haltgate::error::v1::Error;
+use wire::rpc::{Followed, Rpc, Unary};
 
 use crate::credentials::{Credentials, OpenError};
 
@@ -65,17 +69,41 @@ impl Pool {
         self.node(self.current.load(Ordering::Relaxed)).1.clone()
     }
 
-    /// Sends a request, again and elsewhere while nodes are unavailable, until the time is up.
+    /// Asks, again and elsewhere while nodes are unavailable, until the time is up.
     ///
     /// The request must be one that may be repeated: its request id is the same every time.
     ///
     /// # Errors
     /// The status of the last attempt.
-    pub async fn call<M, T, F, Fut>(&self, message: &M, within: Duration, call: F) -> Result<T, Status>
+    pub async fn call<M: Unary>(&self, message: &M, within: Duration) -> Result<M::Reply, Status> {
+        let ask = |mut grpc: Grpc<Channel>, request| async move {
+            let codec = ProstCodec::<M, M::Reply>::default();
+            grpc.unary(request, path(M::RPC), codec).await
+        };
+        self.repeat(message, within, ask).await
+    }
+
+    /// The same of a request that a stream answers: the time is for its beginning.
+    ///
+    /// # Errors
+    /// The status of the last attempt.
+    pub async fn follow<M: Followed>(
+        &self,
+        message: &M,
+        within: Duration,
+    ) -> Result<Streaming<M::Reply>, Status> {
+        let ask = |mut grpc: Grpc<Channel>, request| async move {
+            let codec = ProstCodec::<M, M::Reply>::default();
+            grpc.server_streaming(request, path(M::RPC), codec).await
+        };
+        self.repeat(message, within, ask).await
+    }
+
+    async fn repeat<M, T, F, Fut>(&self, message: &M, within: Duration, ask: F) -> Result<T, Status>
     where
         M: Clone,
-        F: Fn(Channel, Request<M>) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+        F: Fn(Grpc<Channel>, Request<M>) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let deadline = Instant::now() + within;
         let mut backoff = BACKOFF_FIRST;
@@ -91,8 +119,13 @@ impl Pool {
             };
             let mut request = Request::new(message.clone());
             request.set_timeout(patience);
-            let channel = self.node(asked).1.clone();
-            let status = match tokio::time::timeout(patience, call(channel, request)).await {
+            let mut grpc = Grpc::new(self.node(asked).1.clone());
+            let asking = async {
+                let unreachable = |error| Status::unknown(format!("Service was not ready: {error}"));
+                grpc.ready().await.map_err(unreachable)?;
+                ask(grpc, request).await
+            };
+            let status = match tokio::time::timeout(patience, asking).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
                 Ok(Err(status)) if is_final(&status) => return Err(status),
                 Ok(Err(status)) => status,
@@ -155,6 +188,10 @@ fn is_final(status: &Status) -> bool {
 pub fn error_detail(status: &Status) -> Option<Error> {
     let bytes = status.metadata().get_bin("haltgate-error-bin")?.to_bytes().ok()?;
     Error::decode(bytes).ok()
+}
+
+fn path(rpc: Rpc) -> PathAndQuery {
+    PathAndQuery::from_static(rpc.route())
 }
 
 fn causes(error: &dyn std::error::Error) -> String {

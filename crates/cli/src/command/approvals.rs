@@ -3,7 +3,6 @@
 use client::request_id;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
-use wire::proto::haltgate::admin::v1::approvals_client::ApprovalsClient;
 use wire::proto::shackle::v1::Successor;
 
 use crate::args::{Approvals, DecideApproval, Output};
@@ -49,8 +48,7 @@ async fn list(remote: &Remote, all: bool, output: Output) -> Result<(), Failed> 
             page_size: 500,
             page_token,
         };
-        let list = |channel, request| async move { ApprovalsClient::new(channel).list(request).await };
-        let answer = remote.call(request, list).await?;
+        let answer = remote.call(request).await?;
         rows.extend(answer.approvals.iter().map(approval_json));
         page_token = answer.next_page_token;
         if page_token.is_empty() {
@@ -76,8 +74,7 @@ async fn list(remote: &Remote, all: bool, output: Output) -> Result<(), Failed> 
 
 async fn show(remote: &Remote, approval_id: String) -> Result<admin::Approval, Failed> {
     let request = admin::ApprovalsGetRequest { approval_id };
-    let get = |channel, request| async move { ApprovalsClient::new(channel).get(request).await };
-    let answer = remote.call(request, get).await?;
+    let answer = remote.call(request).await?;
     let shown = answer
         .approval
         .ok_or_else(|| Failed::refused("the node answered nothing".to_owned()))?;
@@ -113,8 +110,7 @@ async fn rule(
         note: decide.note,
         successor,
     };
-    let ask = |channel, request| async move { ApprovalsClient::new(channel).decide(request).await };
-    let answer = remote.call(request, ask).await?;
+    let answer = remote.call(request).await?;
     let successor = answer.successor.as_ref();
     print::object(
         output,
@@ -131,8 +127,7 @@ async fn rule(
 }
 
 async fn watch(remote: &Remote, output: Output) -> Result<(), Failed> {
-    let open = |channel, request| async move { ApprovalsClient::new(channel).watch(request).await };
-    let mut stream = remote.call(admin::ApprovalsWatchRequest {}, open).await?;
+    let mut stream = remote.follow(admin::ApprovalsWatchRequest {}).await?;
     loop {
         let next = stream.message().await.map_err(Failed::from)?;
         let Some(next) = next else { return Ok(()) };

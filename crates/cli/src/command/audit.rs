@@ -6,7 +6,6 @@ use std::path::Path;
 use audit::{Checkpoint, KeyRing, Start, Unsealed, Verified, Verifier};
 use serde_json::{Value, json};
 use wire::proto::haltgate::audit::v1 as proto;
-use wire::proto::haltgate::audit::v1::audit_client::AuditClient;
 use wire::proto::haltgate::audit::v1::audit_stream_response::Item;
 
 use crate::args::{Audit, Output};
@@ -83,10 +82,7 @@ async fn tail(remote: &Remote, from: Option<u64>, follow: bool, output: Output) 
         follow,
         to_sequence,
     };
-    let mut items = AuditClient::new(remote.pool.channel())
-        .stream(request)
-        .await?
-        .into_inner();
+    let mut items = remote.follow(request).await?;
     if output == Output::Table {
         print::outln!("{}", columns(HEADER));
     }
@@ -109,8 +105,7 @@ async fn tail(remote: &Remote, from: Option<u64>, follow: bool, output: Output) 
 }
 
 async fn checkpoint(remote: &Remote) -> Result<proto::Checkpoint, Failed> {
-    let get = |channel, request| async move { AuditClient::new(channel).get_checkpoint(request).await };
-    let answer = remote.call(proto::AuditGetCheckpointRequest {}, get).await?;
+    let answer = remote.call(proto::AuditGetCheckpointRequest {}).await?;
     answer
         .checkpoint
         .ok_or_else(|| Failed::refused("the node gave no checkpoint"))
@@ -119,8 +114,7 @@ async fn checkpoint(remote: &Remote) -> Result<proto::Checkpoint, Failed> {
 /// Writes the whole chain as it is now, with its keys; gives the number of entries.
 pub async fn export(remote: &Remote, to: &Path) -> Result<u64, Failed> {
     let size = checkpoint(remote).await?.size;
-    let list = |channel, request| async move { AuditClient::new(channel).list_keys(request).await };
-    let keys = remote.call(proto::AuditListKeysRequest {}, list).await?;
+    let keys = remote.call(proto::AuditListKeysRequest {}).await?;
     let out = std::fs::File::create(to).map_err(file(to))?;
     let mut out = BufWriter::new(out);
     let malformed = |error: wire::Invalid| Failed::refused(error.to_string());
@@ -135,10 +129,7 @@ pub async fn export(remote: &Remote, to: &Path) -> Result<u64, Failed> {
         follow: true,
         to_sequence: 0,
     };
-    let mut items = AuditClient::new(remote.pool.channel())
-        .stream(request)
-        .await?
-        .into_inner();
+    let mut items = remote.follow(request).await?;
     let mut entries = 0_u64;
     let mut sealed = 0_u64;
     // Seals follow the entries they cover; the last may cover some that came after we began.

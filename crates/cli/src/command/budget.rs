@@ -5,7 +5,6 @@ use decision::NanoUsd;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
 use wire::proto::haltgate::admin::v1::account::Limit as Shown;
-use wire::proto::haltgate::admin::v1::budgets_client::BudgetsClient;
 use wire::proto::haltgate::admin::v1::budgets_set_request::Limit;
 
 use crate::args::{Budget, Output};
@@ -34,8 +33,7 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
                 limit: Some(limit),
                 justification,
             };
-            let set = |channel, request| async move { BudgetsClient::new(channel).set(request).await };
-            let answer = Remote::open(&remote)?.call(request, set).await?;
+            let answer = Remote::open(&remote)?.call(request).await?;
             show(output, answer.account);
         }
         Budget::Grant {
@@ -51,8 +49,7 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
                 amount_nanos,
                 justification,
             };
-            let grant = |channel, request| async move { BudgetsClient::new(channel).grant(request).await };
-            let answer = Remote::open(&remote)?.call(request, grant).await?;
+            let answer = Remote::open(&remote)?.call(request).await?;
             show(output, answer.account);
         }
         Budget::Correct {
@@ -73,9 +70,7 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
                 amount_nanos,
                 justification,
             };
-            let correct =
-                |channel, request| async move { BudgetsClient::new(channel).correct(request).await };
-            let answer = Remote::open(&remote)?.call(request, correct).await?;
+            let answer = Remote::open(&remote)?.call(request).await?;
             show(output, answer.account);
         }
         Budget::Show {
@@ -83,8 +78,7 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
             scope: Some(scope),
         } => {
             let request = admin::BudgetsGetRequest { scope };
-            let get = |channel, request| async move { BudgetsClient::new(channel).get(request).await };
-            let answer = Remote::open(&remote)?.call(request, get).await?;
+            let answer = Remote::open(&remote)?.call(request).await?;
             show(output, answer.account);
         }
         Budget::Show { remote, scope: None } => {
@@ -97,8 +91,7 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
                     page_size: 500,
                     page_token,
                 };
-                let list = |channel, request| async move { BudgetsClient::new(channel).list(request).await };
-                let answer = remote.call(request, list).await?;
+                let answer = remote.call(request).await?;
                 rows.extend(answer.accounts.iter().map(account));
                 page_token = answer.next_page_token;
                 if page_token.is_empty() {

@@ -7,7 +7,6 @@ use decision::Digest;
 use serde_json::json;
 use tokio::time::Instant;
 use wire::proto::shackle::v1 as sp;
-use wire::proto::shackle::v1::shackle_daemon_client::ShackleDaemonClient;
 
 use crate::args::{Call, Output};
 use crate::export::hex;
@@ -77,9 +76,7 @@ async fn session(call: &Call, request_id: &str) -> Result<String, Failed> {
         request_id: session_request(request_id),
         ..sp::RegisterRequest::default()
     };
-    let register =
-        |channel, request| async move { ShackleDaemonClient::new(channel).register(request).await };
-    let answer = Remote::open(&call.remote)?.call(request, register).await?;
+    let answer = Remote::open(&call.remote)?.call(request).await?;
     Ok(answer.session_id)
 }
 

@@ -4,7 +4,6 @@ use client::{Credentials, Pool, request_id};
 use daemon::Config;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
-use wire::proto::haltgate::admin::v1::cluster_client::ClusterClient;
 
 use crate::args::{Drain, Join, OfNode, Output, Remote as RemoteArgs, Status};
 use crate::export::hex;
@@ -38,8 +37,7 @@ pub async fn form(args: &OfNode) -> Result<admin::ClusterInitResponse, Failed> {
         request_id: request_id(),
         members: Vec::new(),
     };
-    let form = |channel, request| async move { ClusterClient::new(channel).init(request).await };
-    Ok(pool.call(&request, args.timeout, form).await?)
+    Ok(pool.call(&request, args.timeout).await?)
 }
 
 /// Adds a running, pristine node: learner first, then voter.
@@ -50,9 +48,7 @@ pub async fn join(args: Join, output: Output) -> Result<(), Failed> {
         ..args.remote.clone()
     })?;
     let addresses = config.member();
-    let pristine = own
-        .call(admin::ClusterStatusRequest::default(), status_of)
-        .await?;
+    let pristine = own.call(admin::ClusterStatusRequest::default()).await?;
     let member = admin::Member {
         node_id: pristine.node_id,
         raft_id: pristine.raft_id,
@@ -67,14 +63,12 @@ pub async fn join(args: Join, output: Output) -> Result<(), Failed> {
         request_id: request_id(),
         member: Some(member),
     };
-    let adding = |channel, request| async move { ClusterClient::new(channel).add_learner(request).await };
-    remote.call(add, adding).await?;
+    remote.call(add).await?;
     let promote = admin::ClusterPromoteRequest {
         request_id: request_id(),
         raft_id,
     };
-    let promoting = |channel, request| async move { ClusterClient::new(channel).promote(request).await };
-    let answer = remote.call(promote, promoting).await?;
+    let answer = remote.call(promote).await?;
     print::object(
         output,
         &json!({ "raft_id": raft_id, "voter": true, "log_index": answer.log_index }),
@@ -83,10 +77,7 @@ pub async fn join(args: Join, output: Output) -> Result<(), Failed> {
 }
 
 pub async fn members(args: RemoteArgs, output: Output) -> Result<(), Failed> {
-    let list = |channel, request| async move { ClusterClient::new(channel).members(request).await };
-    let answer = Remote::open(&args)?
-        .call(admin::ClusterMembersRequest {}, list)
-        .await?;
+    let answer = Remote::open(&args)?.call(admin::ClusterMembersRequest {}).await?;
     let rows: Vec<Value> = answer
         .members
         .iter()
@@ -110,7 +101,7 @@ pub async fn status(args: Status, output: Output) -> Result<(), Failed> {
     let request = admin::ClusterStatusRequest {
         with_state_hash: args.state_hash,
     };
-    let answer = Remote::open(&args.remote)?.call(request, status_of).await?;
+    let answer = Remote::open(&args.remote)?.call(request).await?;
     let head = answer.chain_head.clone().unwrap_or_default();
     print::object(
         output,
@@ -145,21 +136,12 @@ pub async fn drain(args: Drain, output: Output) -> Result<(), Failed> {
         request_id: request_id(),
         to_raft_id: args.to.unwrap_or(0),
     };
-    let transfer =
-        |channel, request| async move { ClusterClient::new(channel).transfer_leader(request).await };
-    let answer = Remote::open(&args.remote)?.call(request, transfer).await?;
+    let answer = Remote::open(&args.remote)?.call(request).await?;
     print::object(
         output,
         &json!({ "leader_id": answer.leader_id, "term": answer.term }),
     );
     Ok(())
-}
-
-async fn status_of(
-    channel: tonic::transport::Channel,
-    request: tonic::Request<admin::ClusterStatusRequest>,
-) -> Result<tonic::Response<admin::ClusterStatusResponse>, tonic::Status> {
-    ClusterClient::new(channel).status(request).await
 }
 
 fn load(path: &std::path::Path) -> Result<Config, Failed> {

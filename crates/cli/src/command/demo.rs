@@ -11,9 +11,6 @@ use client::{Call, Client, Done, Guarded, Pool, Refused, Registration, request_i
 use decision::NanoUsd;
 use serde_json::json;
 use wire::proto::haltgate::admin::v1 as admin;
-use wire::proto::haltgate::admin::v1::budgets_client::BudgetsClient;
-use wire::proto::haltgate::admin::v1::cluster_client::ClusterClient;
-use wire::proto::haltgate::admin::v1::halts_client::HaltsClient;
 
 use crate::command::audit::{export, verify};
 use crate::command::local_cluster::{self, Layout, Ports};
@@ -195,8 +192,7 @@ impl Show {
             ttl_seconds: 0,
             two_person: false,
         };
-        let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
-        let engaged = self.operator.call(request, engage).await?;
+        let engaged = self.operator.call(request).await?;
         say(&format!(
             "kill engaged: log index {}, halt epoch {}",
             engaged.log_index, engaged.halt_epoch
@@ -321,20 +317,14 @@ impl Show {
             limit: Some(limit),
             justification: "demo".to_owned(),
         };
-        let set = |channel, request| async move { BudgetsClient::new(channel).set(request).await };
-        self.operator.call(request, set).await?;
+        self.operator.call(request).await?;
         Ok(())
     }
 
     async fn status(&self, place: usize) -> Result<admin::ClusterStatusResponse, Failed> {
         let pool = Pool::open(&[self.endpoint(place)], &self.layout.credentials("admin")?)?;
-        let status = |channel, request| async move { ClusterClient::new(channel).status(request).await };
         Ok(pool
-            .call(
-                &admin::ClusterStatusRequest::default(),
-                Duration::from_secs(2),
-                status,
-            )
+            .call(&admin::ClusterStatusRequest::default(), Duration::from_secs(2))
             .await?)
     }
 

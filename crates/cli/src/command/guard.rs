@@ -3,7 +3,6 @@
 use client::request_id;
 use serde_json::Value;
 use wire::proto::haltgate::admin::v1 as admin;
-use wire::proto::haltgate::admin::v1::guards_client::GuardsClient;
 use wire::proto::shackle::v1::GuardConfig;
 
 use crate::args::{Guard, Output};
@@ -42,8 +41,7 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
                 config: Some(config),
                 justification,
             };
-            let put = |channel, request| async move { GuardsClient::new(channel).put(request).await };
-            let answer = Remote::open(&remote)?.call(request, put).await?;
+            let answer = Remote::open(&remote)?.call(request).await?;
             show(output, &scope, answer.guard)
         }
         Guard::Show { remote, scope } => {
@@ -51,8 +49,7 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
                 scope: scope.clone(),
                 effective: true,
             };
-            let get = |channel, request| async move { GuardsClient::new(channel).get(request).await };
-            let answer = Remote::open(&remote)?.call(request, get).await?;
+            let answer = Remote::open(&remote)?.call(request).await?;
             show(output, &scope, answer.guard)
         }
         Guard::List { remote } => {
@@ -64,8 +61,7 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
                     page_size: 500,
                     page_token,
                 };
-                let list = |channel, request| async move { GuardsClient::new(channel).list(request).await };
-                let answer = remote.call(request, list).await?;
+                let answer = remote.call(request).await?;
                 guards.extend(answer.guards);
                 page_token = answer.next_page_token;
                 if page_token.is_empty() {

@@ -6,9 +6,6 @@ use client::request_id;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
 use wire::proto::haltgate::admin::v1::HaltMode;
-use wire::proto::haltgate::admin::v1::budgets_client::BudgetsClient;
-use wire::proto::haltgate::admin::v1::halts_client::HaltsClient;
-use wire::proto::haltgate::admin::v1::sessions_client::SessionsClient;
 
 use crate::args::{Kill, KillMode, Output};
 use crate::failed::{End, Failed};
@@ -67,8 +64,7 @@ pub async fn run(command: Kill, output: Output) -> Result<(), Failed> {
 async fn engage(remote: &Remote, request: admin::HaltsEngageRequest, output: Output) -> Result<(), Failed> {
     let scope = request.scope.clone();
     let asked = request.mode();
-    let engage = |channel, request| async move { HaltsClient::new(channel).engage(request).await };
-    let answer = remote.call(request, engage).await?;
+    let answer = remote.call(request).await?;
     let (in_force, until_ns) = match &answer.halt {
         Some(halt) => (halt.mode(), halt.until_ns),
         None => (asked, 0),
@@ -147,16 +143,14 @@ async fn look(remote: &Remote, scope: &str) -> Option<bool> {
         page_size: 1,
         ..admin::SessionsListRequest::default()
     };
-    let list = |channel, request| async move { SessionsClient::new(channel).list(request).await };
-    let sessions = remote.pool.call(&request, LOOK, list).await.ok()?;
+    let sessions = remote.pool.call(&request, LOOK).await.ok()?;
     if !sessions.sessions.is_empty() {
         return Some(true);
     }
     let request = admin::BudgetsGetRequest {
         scope: scope.to_owned(),
     };
-    let get = |channel, request| async move { BudgetsClient::new(channel).get(request).await };
-    match remote.pool.call(&request, LOOK, get).await {
+    match remote.pool.call(&request, LOOK).await {
         Ok(answer) => Some(answer.account.is_some()),
         Err(status) => (status.code() == tonic::Code::NotFound).then_some(false),
     }
@@ -164,8 +158,7 @@ async fn look(remote: &Remote, scope: &str) -> Option<bool> {
 
 async fn release(remote: &Remote, request: admin::HaltsReleaseRequest, output: Output) -> Result<(), Failed> {
     let scope = request.scope.clone();
-    let release = |channel, request| async move { HaltsClient::new(channel).release(request).await };
-    let answer = remote.call(request, release).await?;
+    let answer = remote.call(request).await?;
     let needs_second = answer.needs_second;
     let words = if needs_second {
         let waits = "still engaged: another person has to release it, too";
@@ -205,8 +198,7 @@ async fn list(remote: &Remote, output: Output) -> Result<(), Failed> {
             page_size: 500,
             page_token,
         };
-        let list = |channel, request| async move { HaltsClient::new(channel).list(request).await };
-        let answer = remote.call(request, list).await?;
+        let answer = remote.call(request).await?;
         rows.extend(answer.halts.iter().map(|row| halt(row, &answer.nodes)));
         page_token = answer.next_page_token;
         if page_token.is_empty() {
@@ -233,8 +225,7 @@ async fn drill(remote: &Remote, output: Output) -> Result<(), Failed> {
     let request = admin::HaltsDrillRequest {
         request_id: request_id(),
     };
-    let drill = |channel, request| async move { HaltsClient::new(channel).drill(request).await };
-    let answer = remote.call(request, drill).await?;
+    let answer = remote.call(request).await?;
     let rows: Vec<Value> = answer
         .nodes
         .iter()

@@ -4,7 +4,6 @@ use decision::NanoUsd;
 use serde_json::json;
 use wire::proto::haltgate::admin::v1 as admin;
 use wire::proto::haltgate::admin::v1::guards_check_request::Subject;
-use wire::proto::haltgate::admin::v1::guards_client::GuardsClient;
 use wire::proto::shackle::v1::Verdict;
 
 use crate::args::{Output, Policy};
@@ -30,8 +29,7 @@ pub async fn run(Policy::Check(check): Policy, output: Output) -> Result<(), Fai
         estimated_cost_nanos,
         tags: check.tag.into_iter().collect(),
     };
-    let ask = |channel, request| async move { GuardsClient::new(channel).check(request).await };
-    let answer = Remote::open(&check.remote)?.call(request, ask).await?;
+    let answer = Remote::open(&check.remote)?.call(request).await?;
     let verdict = answer.verdict();
     let mut shown = json!({
         "verdict": verdict.as_str_name(),

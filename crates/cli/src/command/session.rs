@@ -4,7 +4,6 @@ use client::{Client, Registration, request_id};
 use decision::NanoUsd;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
-use wire::proto::haltgate::admin::v1::sessions_client::SessionsClient;
 use wire::proto::shackle::v1 as sp;
 
 use crate::args::{ActOnSession, Output, Session};
@@ -54,8 +53,7 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
                     page_token,
                     ..admin::SessionsListRequest::default()
                 };
-                let list = |channel, request| async move { SessionsClient::new(channel).list(request).await };
-                let answer = remote.call(request, list).await?;
+                let answer = remote.call(request).await?;
                 rows.extend(answer.sessions.iter().map(session));
                 page_token = answer.next_page_token;
                 if page_token.is_empty() {
@@ -71,8 +69,7 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
             let request = admin::SessionsGetRequest {
                 session_id: on.session,
             };
-            let get = |channel, request| async move { SessionsClient::new(channel).get(request).await };
-            let answer = Remote::open(&on.remote)?.call(request, get).await?;
+            let answer = Remote::open(&on.remote)?.call(request).await?;
             let mut shown = answer.session.as_ref().map_or(Value::Null, session);
             if output == Output::Table {
                 for_people(&mut shown);
@@ -85,9 +82,7 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
                 session_id: act.session.clone(),
                 justification: act.justification.clone(),
             };
-            let reset =
-                |channel, request| async move { SessionsClient::new(channel).reset_circuit(request).await };
-            let answer = Remote::open(&act.remote)?.call(request, reset).await?;
+            let answer = Remote::open(&act.remote)?.call(request).await?;
             acted(output, &act, answer.status, answer.log_index);
         }
         Session::Pause(act) => {
@@ -96,8 +91,7 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
                 session_id: act.session.clone(),
                 justification: act.justification.clone(),
             };
-            let pause = |channel, request| async move { SessionsClient::new(channel).pause(request).await };
-            let answer = Remote::open(&act.remote)?.call(request, pause).await?;
+            let answer = Remote::open(&act.remote)?.call(request).await?;
             acted(output, &act, answer.status, answer.log_index);
         }
         Session::Resume(act) => {
@@ -106,8 +100,7 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
                 session_id: act.session.clone(),
                 justification: act.justification.clone(),
             };
-            let resume = |channel, request| async move { SessionsClient::new(channel).resume(request).await };
-            let answer = Remote::open(&act.remote)?.call(request, resume).await?;
+            let answer = Remote::open(&act.remote)?.call(request).await?;
             acted(output, &act, answer.status, answer.log_index);
         }
         Session::Terminate(act) => {
@@ -116,9 +109,7 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
                 session_id: act.session.clone(),
                 justification: act.justification.clone(),
             };
-            let terminate =
-                |channel, request| async move { SessionsClient::new(channel).terminate(request).await };
-            let answer = Remote::open(&act.remote)?.call(request, terminate).await?;
+            let answer = Remote::open(&act.remote)?.call(request).await?;
             acted(output, &act, answer.status, answer.log_index);
         }
     }
