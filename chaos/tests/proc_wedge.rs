@@ -1,7 +1,10 @@
 //! What one agent, or one tenant's operator, sends at its largest and all at once: the cluster goes on deciding, and
 //! the kill switch answers within a second.
 
-#![expect(clippy::expect_used, reason = "what goes wrong in a test's helper fails the test")]
+#![expect(
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
 
 use std::time::{Duration, Instant};
 
