@@ -9,6 +9,7 @@ use audit::Signer;
 use cluster::{MemberError, Node, Unavailable, Urgency};
 use decision::SessionId;
 use machine::command::{Principal, RefusedAtEdge};
+use machine::row::Read as _;
 use machine::{Command, Refusal, Reply};
 use tokio::sync::watch;
 use tonic::metadata::MetadataMap;
@@ -22,7 +23,6 @@ use crate::identity::Identity;
 use crate::limit::Limit;
 use crate::metrics::Metrics;
 use crate::roles::{Rpc, Target, permits, who_may};
-use crate::rows;
 use crate::tls::wall_seconds;
 
 /// How long an entry about a refused identity may take to be recorded.
@@ -219,7 +219,7 @@ impl Door {
         if !self.is_suspect(&ask.identity) {
             return Ok(());
         }
-        let session = self.local(|view| rows::session(view, id))?;
+        let session = self.local(|view| view.session(id))?;
         match session {
             Some(session) if !ask.principal().speaks_for(&session.organization, &session.agent) => Err(self
                 .refuse(
@@ -254,7 +254,7 @@ impl Door {
     pub async fn read<T>(
         &self,
         ask: &Ask,
-        read: impl FnOnce(&store::StateView<'_>) -> Result<T, machine::table::Fault>,
+        read: impl FnOnce(&store::StateView<'_>) -> Result<T, machine::row::Fault>,
     ) -> Result<T, Failure> {
         match self.node.read(ask.within(), read).await {
             Ok(Ok(value)) => Ok(value),
@@ -266,7 +266,7 @@ impl Door {
     /// Reads what this node has applied.
     pub fn local<T>(
         &self,
-        read: impl FnOnce(&store::StateView<'_>) -> Result<T, machine::table::Fault>,
+        read: impl FnOnce(&store::StateView<'_>) -> Result<T, machine::row::Fault>,
     ) -> Result<T, Failure> {
         match self.node.reader().at(read) {
             Ok(Ok(value)) => Ok(value),

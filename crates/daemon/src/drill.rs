@@ -8,8 +8,9 @@ use cluster::{Entropy as _, PROBE_ORGANIZATION, SystemEntropy, Urgency};
 use decision::{
     AgentId, Digest, HaltScope, NanoUsd, OrganizationId, Reason, RequestId, SessionId, ToolName, Verdict,
 };
+use machine::Working;
 use machine::command::{AgentPattern, EndSession, Engage, Params, PreExec, Principal, Register, Release};
-use machine::table::{CALL_WINDOW, Fault, HaltMode, Read as _, Rows, Working};
+use machine::row::{CALL_WINDOW, Fault, HaltMode, Read as _, Rows};
 use machine::{Batch, Command, Position, Reply, Scope};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::{Code, Failure};
@@ -263,8 +264,9 @@ mod tests {
 
     use decision::Timestamp;
     use machine::command::{Init, Principal};
-    use machine::table::{Change, Key, Row, Working};
+    use machine::row::{Key, Row};
     use machine::{Batch, Command, Guard, Position};
+    use machine::{Change, Working};
 
     use super::holds;
 

@@ -31,7 +31,6 @@ mod log;
 mod metrics;
 mod observe;
 pub mod roles;
-mod rows;
 mod run;
 mod service;
 pub mod signing_key;

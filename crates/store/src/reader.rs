@@ -5,7 +5,7 @@ use std::sync::Arc;
 use audit::{Entry, KeyRing, Seal};
 use decision::{Digest, Timestamp};
 use machine::Event;
-use machine::table::{Chain, Fault, Key, Read as _, Row, Rows};
+use machine::row::{Chain, Fault, Key, Read as _, Row, Rows};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{broadcast, watch};
 

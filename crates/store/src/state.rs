@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use machine::table::Working;
+use machine::Working;
 use machine::{Event, Position};
 use openraft::EntryPayload;
 use openraft::base::OptionalSend;
@@ -88,7 +88,7 @@ impl StateMachine {
                     events.extend(done.events);
                     ops.extend(done.entries.iter().map(|entry| {
                         let key = keys::number(entry.sequence).to_vec();
-                        Op::Put(Space::Audit, key, machine::table::bytes(entry))
+                        Op::Put(Space::Audit, key, machine::row::bytes(entry))
                     }));
                 }
                 EntryPayload::Membership(changed) => {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use cluster::Urgency;
 use decision::ApprovalId;
-use machine::approval::Approval;
-use machine::table::Read as _;
+use machine::query;
+use machine::row::Approval;
+use machine::row::Read as _;
 use machine::{Command, Event, Reply};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,7 +18,6 @@ use wire::{Code, Failure, approval};
 use crate::door::{Ask, Door};
 use crate::follow::{Follow, WAITING};
 use crate::roles::Rpc;
-use crate::rows;
 use crate::service::{Streamed, unexpected};
 
 /// Open approvals that a watcher is told at once; the rest it lists.
@@ -87,7 +87,7 @@ impl Approving {
             .0
             .read(ask, |view| {
                 Ok((
-                    rows::approvals(view, &by, message.all, page)?,
+                    query::approvals(view, &by, message.all, page)?,
                     view.applied().map_or(0, |id| id.index),
                 ))
             })
@@ -151,7 +151,7 @@ impl Approving {
         };
         let listed = self
             .0
-            .read(ask, |view| rows::approvals(view, &by, false, page))
+            .read(ask, |view| query::approvals(view, &by, false, page))
             .await?;
         Ok(listed.items)
     }

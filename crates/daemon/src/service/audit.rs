@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use audit::{Checkpoint, Entry, KeyRing, Seal, canonical};
 use decision::OrganizationId;
-use machine::table::{Chain, Read as _};
+use machine::row::{Chain, Read as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use cluster::Urgency;
-use machine::table::Read as _;
+use machine::query;
+use machine::row::Read as _;
 use machine::{AccountId, Command, Reply};
 use tonic::{Request, Response, Status};
 use wire::proto::haltgate::admin::v1 as proto;
@@ -12,7 +13,6 @@ use wire::{Code, Failure, admin};
 
 use crate::door::{Ask, Door};
 use crate::roles::{self, Rpc};
-use crate::rows;
 use crate::service::unexpected;
 
 #[derive(Debug, Clone)]
@@ -74,11 +74,11 @@ impl Budgets for Budgeting {
                 .0
                 .read(&ask, |view| {
                     let found = match view.account(&id)? {
-                        Some(account) => Some((account, rows::open_holds(view, &id, &account)?)),
+                        Some(account) => Some((account, query::open_holds(view, &id, &account)?)),
                         None => None,
                     };
                     Ok((
-                        rows::reaches_account(view, &by, &id)?,
+                        query::reaches_account(view, &by, &id)?,
                         found,
                         view.applied().map_or(0, |id| id.index),
                     ))
@@ -115,12 +115,12 @@ impl Budgets for Budgeting {
             let (accounts, next, log_index) = self
                 .0
                 .read(&ask, |view| {
-                    let listed = rows::accounts(view, &by, wanted)?;
+                    let listed = query::accounts(view, &by, wanted)?;
                     let mut accounts = Vec::with_capacity(listed.items.len());
                     for (id, account) in listed.items {
                         // Counted where it is one look-up; an organization's are counted by Get.
                         let open_holds = match id {
-                            AccountId::Session(_) => rows::open_holds(view, &id, &account)?,
+                            AccountId::Session(_) => query::open_holds(view, &id, &account)?,
                             AccountId::Organization(_) | AccountId::Agent(..) | AccountId::Guard(..) => 0,
                         };
                         accounts.push(admin::account(&id, &account, open_holds));
@@ -172,7 +172,7 @@ impl Budgeting {
         match self.0.propose(ask, command, Urgency::Urgent).await? {
             Reply::Account(account, place) => {
                 self.0.applied_here(ask, place.log_index).await;
-                let open_holds = self.0.local(|view| rows::open_holds(view, &id, &account))?;
+                let open_holds = self.0.local(|view| query::open_holds(view, &id, &account))?;
                 Ok((admin::account(&id, &account, open_holds), place.log_index))
             }
             _ => Err(unexpected("a change of a budget")),

@@ -233,7 +233,7 @@ impl ClusterKeeping {
             .into());
         }
         admin::cluster_request("init", &message.request_id, "")?;
-        let chain = door.local(|view| machine::table::Read::chain(view))?;
+        let chain = door.local(|view| machine::row::Read::chain(view))?;
         let formed = if chain.is_some() {
             let known: Vec<Member> = door
                 .node
@@ -276,7 +276,7 @@ impl ClusterKeeping {
             None
         };
         let members = self.listed().await;
-        let chain = self.door.local(|view| machine::table::Read::chain(view))?;
+        let chain = self.door.local(|view| machine::row::Read::chain(view))?;
         let (status, progress) = (node.status(), node.progress());
         let not_ready = self.readiness.obstacles();
         Ok(proto::ClusterStatusResponse {

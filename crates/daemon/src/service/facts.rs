@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use cluster::{Entropy as _, SystemEntropy, Urgency};
 use decision::ToolName;
 use decision::policy::{Asked, evaluate};
+use machine::Working;
 use machine::command::{PreExec, RuleFacts};
 use machine::reply::VerdictReply;
-use machine::table::{Fault, Read as _, Rows, Working};
-use machine::{Batch, Command, Leash, Position, Reply};
+use machine::row::{Fault, Read as _, Rows};
+use machine::{Batch, Command, GuardPath, Position, Reply};
 use store::StateView;
 use wire::guard::LookedAt;
 use wire::{Code, Failure};
@@ -85,13 +86,13 @@ pub fn found<R: Rows>(
     looked_at: &LookedAt<'_>,
 ) -> Result<Option<RuleFacts>, Fault> {
     match rows.session(&call.session)? {
-        Some(session) => Ok(under(&Leash::of(rows, &session)?, &call.tool, looked_at)),
+        Some(session) => Ok(under(&GuardPath::of(rows, &session)?, &call.tool, looked_at)),
         None => Ok(None),
     }
 }
 
 /// What the rules of these guards say; none where there are none.
-pub fn under(leash: &Leash, tool: &ToolName, looked_at: &LookedAt<'_>) -> Option<RuleFacts> {
+pub fn under(leash: &GuardPath, tool: &ToolName, looked_at: &LookedAt<'_>) -> Option<RuleFacts> {
     if leash.guards().iter().all(|(_, guard)| guard.rules.is_empty()) {
         return None;
     }
@@ -142,8 +143,8 @@ mod tests {
     use decision::json::Value;
     use decision::policy::{Denied, Effect, Matched, Rule};
     use decision::{AgentId, GuardId, OrganizationId, RuleId, Timestamp, ToolName};
-    use machine::table::{Key, Row, Session};
-    use machine::{Guard, GuardScope, Leash};
+    use machine::row::{Key, Row, Session};
+    use machine::{Guard, GuardPath, GuardScope};
     use wire::guard::LookedAt;
 
     use super::under;
@@ -162,7 +163,7 @@ mod tests {
     }
 
     /// The leash of a session that named the guard `leaf`.
-    fn leash(default: Guard, leaf: Guard) -> Leash {
+    fn leash(default: Guard, leaf: Guard) -> GuardPath {
         let acme = OrganizationId::parse("acme").unwrap();
         let named = GuardId::parse("leaf").unwrap();
         let rows = BTreeMap::from([
@@ -175,7 +176,7 @@ mod tests {
         let bot = AgentId::parse("bot-1").unwrap();
         let mut session = Session::opened(acme, bot, BTreeMap::new(), Timestamp::ZERO);
         session.guard = Some(named);
-        Leash::of(&rows, &session).unwrap()
+        GuardPath::of(&rows, &session).unwrap()
     }
 
     #[test]

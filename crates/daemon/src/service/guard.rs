@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use cluster::Urgency;
 use decision::{Reason, Verdict};
+use machine::Working;
 use machine::command::{AttachShown, PreExec};
+use machine::query;
 use machine::reply::VerdictReply;
-use machine::table::{HaltMode, Read as _, Working};
+use machine::row::{HaltMode, Read as _};
 use machine::{Command, Reply};
 use prost::Message as _;
 use tonic::{Request, Response, Status, Streaming};
@@ -19,7 +21,6 @@ use wire::{Code, Failure};
 
 use crate::door::{Ask, Door};
 use crate::roles::Rpc;
-use crate::rows;
 use crate::service::stream::{self, Questions};
 use crate::service::{Streamed, control, facts, tickets, unexpected};
 
@@ -276,8 +277,8 @@ impl Guarding {
         if self.0.node.progress().halt_epoch <= answer.place.halt_epoch {
             return Ok(false);
         }
-        self.0.local(|view| match rows::session(view, &answer.session)? {
-            Some(session) => Ok(rows::halted(view, &answer.session, &session)?.is_some()),
+        self.0.local(|view| match view.session(&answer.session)? {
+            Some(session) => Ok(query::halted(view, &answer.session, &session)?.is_some()),
             // Gone already: whatever runs now runs unseen.
             None => Ok(true),
         })
@@ -335,12 +336,12 @@ impl Guarding {
         let door = &self.0;
         let pulse = wire::guard::heartbeat(&message)?;
         let read = |view: &store::StateView<'_>| {
-            let Some(session) = rows::session(view, &pulse.session)? else {
+            let Some(session) = view.session(&pulse.session)? else {
                 return Ok(None);
             };
-            let left = rows::budget_left(view, &pulse.session, &session)?;
+            let left = query::budget_left(view, &pulse.session, &session)?;
             // Under a pause an agent may still ask.
-            let halt = rows::halted(view, &pulse.session, &session)?
+            let halt = query::halted(view, &pulse.session, &session)?
                 .filter(|(_, halt)| halt.mode == HaltMode::Halt)
                 .map(|(_, halt)| halt.reason);
             let now = view.cluster()?.map(|cluster| cluster.now).unwrap_or_default();
@@ -367,7 +368,7 @@ impl Guarding {
         let id = wire::guard::session_id(&message.session_id)?;
         let read = |view: &store::StateView<'_>| {
             let index = view.applied().map_or(0, |id| id.index);
-            rows::session_view(view, &id, index)
+            query::session_view(view, &id, index)
         };
         let found = if message.allow_stale {
             self.0.local(read)?
@@ -376,7 +377,7 @@ impl Guarding {
         };
         let found = found.ok_or(machine::Refusal::SessionNotFound)?;
         self.own(ask, &id, &found.session)?;
-        Ok(found.to_state(Shown::Whole))
+        Ok(wire::session::state(&found, Shown::Whole))
     }
 
     async fn end(
@@ -405,7 +406,7 @@ impl Guarding {
         &self,
         ask: &Ask,
         id: &decision::SessionId,
-        session: &machine::table::Session,
+        session: &machine::row::Session,
     ) -> Result<(), Failure> {
         if ask.principal().speaks_for(&session.organization, &session.agent) {
             return Ok(());

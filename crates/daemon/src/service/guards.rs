@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use cluster::Urgency;
 use decision::{AgentId, NanoUsd, OrganizationId};
+use machine::Working;
 use machine::command::{AgentPattern, PreExec, Principal, Register};
-use machine::table::{Fault, Read as _, Working};
-use machine::{Command, Leash, Refusal, Reply};
+use machine::query;
+use machine::row::{Fault, Read as _};
+use machine::{Command, GuardPath, Refusal, Reply};
 use store::StateView;
 use tonic::{Request, Response, Status};
 use wire::check::{self, Checked, Subject};
@@ -19,7 +21,6 @@ use wire::{Code, Failure, admin};
 
 use crate::door::{Ask, Door};
 use crate::roles::{self, Rpc, Target};
-use crate::rows;
 use crate::service::{facts, unexpected};
 
 #[derive(Debug, Clone)]
@@ -72,7 +73,7 @@ impl Guards for GuardKeeping {
                 .0
                 .read(&ask, |view| {
                     Ok((
-                        rows::guard(view, &scope, effective)?,
+                        query::guard(view, &scope, effective)?,
                         view.applied().map_or(0, |id| id.index),
                     ))
                 })
@@ -102,7 +103,7 @@ impl Guards for GuardKeeping {
                 .0
                 .read(&ask, |view| {
                     Ok((
-                        rows::guards(view, &by, page)?,
+                        query::guards(view, &by, page)?,
                         view.applied().map_or(0, |id| id.index),
                     ))
                 })
@@ -217,7 +218,7 @@ fn thought(
     if !ask.principal().reaches(&session.organization) {
         return Ok(Thought::Elsewhere);
     }
-    let leash = Leash::of(&working, &session)?;
+    let leash = GuardPath::of(&working, &session)?;
     let call_number = session.highest_call.saturating_add(1);
     let call = PreExec {
         by: agent_itself(&session.organization, &session.agent),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::{NodeHaltEpoch, Urgency};
+use machine::query;
 use machine::reply::HaltReply;
-use machine::table::{Halt, Read as _};
+use machine::row::{Halt, Read as _};
 use machine::{Command, Reply, Scope};
 use tonic::{Request, Response, Status};
 use wire::proto::haltgate::admin::v1 as proto;
@@ -15,7 +16,6 @@ use wire::{Failure, admin};
 use crate::door::{Ask, Door, node_id};
 use crate::drill;
 use crate::roles::{self, Rpc};
-use crate::rows;
 use crate::service::unexpected;
 
 /// When the order has to be answered, counted from its arrival, whoever has confirmed it by then: within a second
@@ -100,7 +100,7 @@ impl Halts for Halting {
                 .read(&ask, |view| {
                     let epoch = view.cluster()?.map_or(0, |cluster| cluster.halt_epoch);
                     Ok((
-                        rows::halts(view, &by, page)?,
+                        query::halts(view, &by, page)?,
                         epoch,
                         view.applied().map_or(0, |id| id.index),
                     ))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cluster::Urgency;
 use machine::command::Act;
+use machine::query;
 use machine::{Command, Reply};
 use tonic::{Request, Response, Status};
 use wire::admin::{self, SessionOrder};
@@ -15,7 +16,6 @@ use wire::{Failure, guard};
 
 use crate::door::{Ask, Door};
 use crate::roles::{self, Rpc};
-use crate::rows;
 use crate::service::unexpected;
 
 #[derive(Debug, Clone)]
@@ -39,14 +39,14 @@ impl Sessions for SessionKeeping {
                 .0
                 .read(&ask, |view| {
                     let index = view.applied().map_or(0, |id| id.index);
-                    Ok((rows::sessions(view, &by, &wanted, index)?, index))
+                    Ok((query::sessions(view, &by, &wanted, index)?, index))
                 })
                 .await?;
             Ok(proto::SessionsListResponse {
                 sessions: listed
                     .items
                     .iter()
-                    .map(|session| session.to_state(Shown::Listed))
+                    .map(|session| wire::session::state(session, Shown::Listed))
                     .collect(),
                 next_page_token: listed.next.map(|place| place.to_string()).unwrap_or_default(),
                 log_index,
@@ -68,7 +68,7 @@ impl Sessions for SessionKeeping {
             let found = self
                 .0
                 .read(&ask, |view| {
-                    rows::session_view(view, &id, view.applied().map_or(0, |id| id.index))
+                    query::session_view(view, &id, view.applied().map_or(0, |id| id.index))
                 })
                 .await?
                 .ok_or(machine::Refusal::SessionNotFound)?;
@@ -81,7 +81,7 @@ impl Sessions for SessionKeeping {
             }
             let log_index = found.log_index;
             Ok(proto::SessionsGetResponse {
-                session: Some(found.to_state(Shown::Whole)),
+                session: Some(wire::session::state(&found, Shown::Whole)),
                 log_index,
             })
         };

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use audit::Ticket;
 use cluster::Urgency;
-use machine::table::Read as _;
+use machine::query;
+use machine::row::Read as _;
 use machine::{Command, Reply};
 use wire::Failure;
 use wire::proto::shackle::v1 as proto;
 
 use crate::door::{Ask, Door};
-use crate::rows;
 use crate::service::unexpected;
 
 /// Uses a ticket up; only `redeemed` means that the call may run.
@@ -32,8 +32,8 @@ pub(crate) async fn redeem(
     // The last look before the word leaves: what this node has applied since must not be overtaken.
     if reply.refused.is_none() && door.node.progress().halt_epoch > reply.place.halt_epoch {
         let stands = door.local(|view| {
-            Ok(match rows::session(view, &ticket.session)? {
-                Some(session) => rows::halted(view, &ticket.session, &session)?.is_some(),
+            Ok(match view.session(&ticket.session)? {
+                Some(session) => query::halted(view, &ticket.session, &session)?.is_some(),
                 None => true,
             })
         })?;
@@ -57,7 +57,7 @@ pub(crate) async fn verify(
     let by = ask.principal();
     let found = door
         .read(ask, |view| {
-            let Some(session) = rows::session(view, &ticket.session)? else {
+            let Some(session) = view.session(&ticket.session)? else {
                 return Ok(None);
             };
             let (now, halt_epoch) = view
@@ -70,7 +70,7 @@ pub(crate) async fn verify(
                 now,
                 &ticket.session,
                 &session,
-                call.as_deref(),
+                call.as_ref(),
                 &ticket.id,
             )?;
             let index = view.applied().map_or(0, |id| id.index);
