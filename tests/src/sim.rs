@@ -497,7 +497,7 @@ async fn serve_door(node: Node) -> io::Result<()> {
             };
             if let Ok(reply) = node.propose(command, urgency, NODE_PATIENCE).await {
                 // A client that has gone asks again.
-                let _gone = send(&mut stream, &machine::table::bytes(&reply)).await;
+                let _gone = send(&mut stream, &machine::row::bytes(&reply)).await;
             }
         });
     }
@@ -533,7 +533,7 @@ impl Asker {
         let invoked = turmoil::sim_elapsed().unwrap_or_default();
         let asking = async {
             let mut stream = TcpStream::connect((node.as_str(), DOOR_PORT)).await?;
-            send(&mut stream, &machine::table::bytes(command)).await?;
+            send(&mut stream, &machine::row::bytes(command)).await?;
             receive(&mut stream).await
         };
         let reply = match tokio::time::timeout(CLIENT_PATIENCE, asking).await {

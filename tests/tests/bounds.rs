@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::Options;
 use decision::{Digest, GuardId, OrganizationId, RequestId, ToolPattern};
 use machine::command::{Engage, Principal, PutGuard, Request};
-use machine::table::HaltMode;
+use machine::row::HaltMode;
 use machine::{Command, Guard, GuardScope, Reply, Scope};
 use rand::Rng as _;
 use tests::sim::{Asker, Sim, SimResult};

@@ -199,7 +199,7 @@ async fn operator(mut asker: Asker) -> SimResult {
                 reason: "drill".to_owned(),
                 ticket: String::new(),
                 request,
-                mode: machine::table::HaltMode::Halt,
+                mode: machine::row::HaltMode::Halt,
                 ttl: None,
                 two_person: false,
             }),

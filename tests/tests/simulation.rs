@@ -20,7 +20,7 @@ use decision::{AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, T
 use machine::command::{
     AgentPattern, Engage, Limit, Params, PostExec, PreExec, Principal, Register, Release, Request, SetBudget,
 };
-use machine::table::HaltMode;
+use machine::row::HaltMode;
 use machine::{AccountId, Command, Reply, Scope};
 use rand::{Rng as _, RngExt as _};
 use tests::invariants::{self, OneChain};

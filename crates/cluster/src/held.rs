@@ -8,7 +8,7 @@ use decision::{ApprovalId, OrganizationId};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use machine::Event;
-use machine::table::Read as _;
+use machine::row::Read as _;
 use store::{HeldPart, Member};
 use tokio::sync::broadcast::error::RecvError;
 use wire::proto::haltgate::peer::v1 as peer;
@@ -131,7 +131,7 @@ impl Node {
         let found = self.reader().at(|view| view.approval(approval)).ok()?.ok()?;
         found.map(|found| match part {
             HeldPart::Call => found.status.is_open(),
-            HeldPart::Successor => found.status == machine::approval::ApprovalStatus::Modified,
+            HeldPart::Successor => found.status == machine::row::ApprovalStatus::Modified,
         })
     }
 }

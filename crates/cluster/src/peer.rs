@@ -343,7 +343,7 @@ impl Peer for PeerDoor {
         let within = Duration::from_millis(u64::from(message.deadline_ms));
         let outcome = tokio::time::timeout(within, self.node.propose_here(command, urgency)).await;
         let outcome = match outcome {
-            Ok(Ok(reply)) => peer::forward_response::Outcome::Reply(machine::table::bytes(&reply).into()),
+            Ok(Ok(reply)) => peer::forward_response::Outcome::Reply(machine::row::bytes(&reply).into()),
             Ok(Err(lost)) => peer::forward_response::Outcome::Unavailable(lost.to_wire().into()),
             Err(_elapsed) => {
                 let lost = Lost::Unavailable(Unavailable::Deadline);
@@ -372,7 +372,7 @@ impl Peer for PeerDoor {
         let (outcome, halt_epoch) = self.node.probe_here(command, within).await;
         Ok(Response::new(peer::ProbeResponse {
             outcome: Some(match outcome {
-                Ok(reply) => peer::probe_response::Outcome::Reply(machine::table::bytes(&reply).into()),
+                Ok(reply) => peer::probe_response::Outcome::Reply(machine::row::bytes(&reply).into()),
                 Err(error) => peer::probe_response::Outcome::Error(error),
             }),
             halt_epoch,

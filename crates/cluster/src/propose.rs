@@ -106,7 +106,7 @@ impl Node {
         let left = deadline.saturating_duration_since(Instant::now());
         let request = peer::ForwardRequest {
             sender: Some(self.whoami().sender(raft_id)),
-            command: machine::table::bytes(command).into(),
+            command: machine::row::bytes(command).into(),
             deadline_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
             urgent: urgency == Urgency::Urgent,
         };

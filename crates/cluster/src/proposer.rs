@@ -306,7 +306,7 @@ mod tests {
             let command = command(sessions);
             assert_eq!(
                 encoded_bytes(&command),
-                machine::table::bytes(&command).len(),
+                machine::row::bytes(&command).len(),
                 "{sessions} sessions"
             );
         }

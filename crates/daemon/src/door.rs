@@ -8,7 +8,7 @@ use std::time::Instant;
 use audit::Signer;
 use cluster::{MemberError, Node, Unavailable};
 use decision::SessionId;
-use machine::table::Fault;
+use machine::row::Fault;
 use machine::{Refusal, Reply};
 use store::StateView;
 use tokio::sync::watch;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::{Node, Unavailable, Urgency};
 use decision::{AgentId, NanoUsd, OrganizationId, RequestId, SessionId};
 use machine::command::{Fixture, FixtureSession, Limit, Principal, PutGuard, Request, SetBudget};
-use machine::table::{Fault, Read as _, Rows};
+use machine::row::{Fault, Read as _, Rows};
 use machine::{AccountId, Command, Guard, GuardScope, Reply};
 
 const ORGANIZATION: &str = "org-0001";
@@ -174,8 +174,9 @@ fn commands() -> Result<Vec<Command>, decision::InvalidId> {
 #[cfg(test)]
 mod tests {
     use super::{LAST, commands, is_loaded};
+    use machine::Working;
     use machine::command::{Init, Principal};
-    use machine::table::{Key, Row, Working};
+    use machine::row::{Key, Row};
     use machine::{Batch, Command, Guard, Position, Reply};
     use std::collections::BTreeMap;
 
@@ -215,8 +216,8 @@ mod tests {
             );
             for change in working.into_changes() {
                 match change {
-                    machine::table::Change::Put(key, row) => drop(rows.insert(key, row)),
-                    machine::table::Change::Delete(key) => drop(rows.remove(&key)),
+                    machine::Change::Put(key, row) => drop(rows.insert(key, row)),
+                    machine::Change::Delete(key) => drop(rows.remove(&key)),
                 }
             }
         }

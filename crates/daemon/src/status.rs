@@ -109,7 +109,7 @@ async fn obstacles(door: &Door) -> Vec<String> {
     match door
         .node
         .read(PROBE, |view| {
-            Ok::<_, machine::table::Fault>((drill::holds(view)?, fixture::is_loaded(view)?))
+            Ok::<_, machine::row::Fault>((drill::holds(view)?, fixture::is_loaded(view)?))
         })
         .await
     {

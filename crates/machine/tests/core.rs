@@ -17,13 +17,12 @@ use decision::{
     AgentId, ApprovalId, BudgetFacts, Decision, Digest, Facts, HitlRule, HumanDecision, NanoUsd,
     OrganizationId, Reason, SessionId, Terminal, Timestamp, ToolName, Transition, decide,
 };
-use machine::approval::{Approval, ApprovalStatus};
 use machine::command::{AgentPattern, Init, Limit, Params, PreExec, Principal, Successor};
 use machine::reply::{Place, Reply, VerdictReply};
-use machine::table::{
-    Account, Call, Change, Key, LastCall, Nonces, Phase, Row, Session, Trip, Waiting, Working,
-};
+use machine::row::{Account, Call, Key, LastCall, Nonces, Phase, Row, Session, Trip, Waiting};
+use machine::row::{Approval, ApprovalStatus};
 use machine::{AccountId, Batch, Command, Guard, GuardScope, Position, VERSION, apply};
+use machine::{Change, Working};
 
 type Rows = BTreeMap<Key, Row>;
 

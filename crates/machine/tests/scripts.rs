@@ -23,8 +23,9 @@ use machine::command::{
     SessionAct, SetBudget,
 };
 use machine::reply::{Reply, VerdictReply};
-use machine::table::{Chain, Change, Cluster, HaltMode, Key, Requester, Row, Working};
+use machine::row::{Chain, Cluster, HaltMode, Key, Requester, Row};
 use machine::{Applied, Batch, Command, Position, VERSION, check};
+use machine::{Change, Working};
 use read::{Failed, flag, guard, id, number, operator, request, required, root, signer, span};
 use test_each_file::test_each_path;
 use told::{balance, recorded, seconds, told};

@@ -3,7 +3,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use decision::Timestamp;
 use machine::Event;
-use machine::table::{Fault, Read as _, Rows};
+use machine::row::{Fault, Read as _, Rows};
 use tokio::sync::{broadcast, watch};
 
 use crate::config::{LogId, StoredMembership};

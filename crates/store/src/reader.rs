@@ -5,7 +5,7 @@ use std::sync::Arc;
 use audit::{Entry, KeyRing, Seal};
 use decision::{Digest, Timestamp};
 use machine::Event;
-use machine::table::{Chain, Cluster, Fault, Key, Read as _, Row, Rows};
+use machine::row::{Chain, Cluster, Fault, Key, Read as _, Row, Rows};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{broadcast, watch};
 
@@ -15,8 +15,8 @@ use crate::error::StoreError;
 use crate::home::Home;
 use crate::keys;
 use crate::live::{Live, Progress, read_meta};
-use crate::record;
 use crate::rows::DiskRows;
+use crate::record;
 use crate::work::Work;
 
 /// Reads the state, beside the one that applies to it.

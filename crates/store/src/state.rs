@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use machine::table::{Read as _, Working};
+use machine::Working;
+use machine::row::Read as _;
 use machine::{Event, Position};
 use openraft::EntryPayload;
 use openraft::base::OptionalSend;
@@ -19,8 +20,8 @@ use crate::error::StoreError;
 use crate::home::Home;
 use crate::keys;
 use crate::live::{Live, Progress, StateDisk, read_meta};
-use crate::record;
 use crate::rows::RowCache;
+use crate::record;
 use crate::snapshot::{self, SnapshotBuilder, SnapshotData, Stage};
 use crate::tail;
 use crate::work::Work;
@@ -97,7 +98,7 @@ impl StateMachine {
                     events.extend(done.events);
                     ops.extend(done.entries.iter().map(|entry| {
                         let key = keys::number(entry.sequence).to_vec();
-                        Op::Put(Space::Audit, key, machine::table::bytes(entry))
+                        Op::Put(Space::Audit, key, machine::row::bytes(entry))
                     }));
                 }
                 EntryPayload::Membership(changed) => {

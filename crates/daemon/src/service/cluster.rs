@@ -53,7 +53,7 @@ pub async fn init(
         .into());
     }
     admin::cluster_request("init", &message.request_id, "")?;
-    let chain = door.local(|view| machine::table::Read::chain(view))?;
+    let chain = door.local(|view| machine::row::Read::chain(view))?;
     let formed = if chain.is_some() {
         let known: Vec<Member> = door
             .node
@@ -100,7 +100,7 @@ pub async fn status(
         None
     };
     let members = listed(door).await;
-    let chain = door.local(|view| machine::table::Read::chain(view))?;
+    let chain = door.local(|view| machine::row::Read::chain(view))?;
     let (status, progress) = (node.status(), node.progress());
     let not_ready = door.readiness.obstacles();
     Ok(proto::ClusterStatusResponse {
