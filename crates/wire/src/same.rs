@@ -1,22 +1,21 @@
 //! Enums that have the same values here and on the wire. A value that one side lacks does not compile.
 
+use decision::DenyReason;
 use decision::facts::Mode;
-use decision::{DenyReason, Verdict};
-use machine::approval::ApprovalStatus;
 use machine::table::SessionStatus;
 use machine::{BudgetScope, LatchScope, PauseScope, TripPolicy, Unsettled};
 
-use crate::invalid::Invalid;
+use crate::invalid::{Invalid, known};
 use crate::proto::shackle::v1 as proto;
 
 /// A row reads: the function that writes, the one that reads, our enum, the wire's, and their values in pairs.
 macro_rules! same {
     ($($write:ident $read:ident $ours:ident $theirs:ident { $($our:ident = $their:ident),* })*) => {$(
-        pub(crate) const fn $write(value: $ours) -> proto::$theirs {
+        pub const fn $write(value: $ours) -> proto::$theirs {
             match value { $($ours::$our => proto::$theirs::$their,)* }
         }
 
-        pub(crate) fn $read(field: &'static str, value: i32) -> Result<$ours, Invalid> {
+        pub fn $read(field: &'static str, value: i32) -> Result<$ours, Invalid> {
             Ok(match known(field, value)? { $(proto::$theirs::$their => $ours::$our,)* })
         }
     )*};
