@@ -78,7 +78,7 @@ pub enum Command {
     /// The published vectors of SP/1.0.
     #[command(subcommand)]
     Conformance(Conformance),
-    /// Measures a cluster that runs with `--bench-fixture` (docs/bench/authorize-v1.md).
+    /// Measures three nodes that it starts itself (docs/bench/authorize-v1.md).
     Bench(Bench),
     /// Prints the completions of a shell.
     Completions { shell: clap_complete::Shell },
@@ -126,9 +126,6 @@ pub struct Server {
     /// Checks the configuration and ends.
     #[arg(long)]
     pub check: bool,
-    /// Loads the sessions of the benchmark after `init`; only where every address is loopback.
-    #[arg(long)]
-    pub bench_fixture: bool,
 }
 
 #[derive(Debug, Args)]
@@ -596,8 +593,6 @@ pub enum Conformance {
 
 #[derive(Debug, Args)]
 pub struct Bench {
-    #[command(flatten)]
-    pub remote: Remote,
     #[arg(long, default_value_t = 64)]
     pub connections: u32,
     #[arg(long, default_value_t = 8)]

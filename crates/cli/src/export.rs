@@ -4,6 +4,7 @@
 use audit::{Entry, Kind, PublicKey, Seal};
 use decision::{DenyReason, NanoUsd, Timestamp, Verdict};
 use serde::{Deserialize, Serialize};
+use wire::same::{deny_reason, read_deny_reason};
 
 /// One line of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,36 +25,150 @@ pub struct KeyLine {
     pub retired_sequence: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EntryLine {
-    pub sequence: u64,
-    pub kind: String,
-    pub entry_id: String,
-    pub timestamp_ns: u64,
-    pub session_id: String,
-    pub agent_id: String,
-    pub organization_id: String,
-    pub call_number: u64,
-    pub tool_name: String,
-    pub tool_params_hash: String,
-    pub verdict: Option<String>,
-    pub deny_reason: u64,
-    pub budget_before_nanos: i64,
-    pub budget_after_nanos: i64,
-    pub operator_id: String,
-    pub previous_entry_hash: String,
-    pub reason: String,
-    pub all_reasons: Vec<String>,
-    pub log_term: u64,
-    pub log_index: u64,
-    pub policy_digest: String,
-    pub approval_id: String,
-    pub info_digest: String,
-    pub nonce: Option<u64>,
-    pub request_id: String,
-    pub chain_id: String,
-    pub detail: String,
+/// A row reads: the field's name and type in a line, and its name in the entry. A field of entries without its row does
+/// not compile.
+macro_rules! entry_line {
+    ($($field:ident: $type:ty = $of:ident;)*) => {
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct EntryLine { $(pub $field: $type,)* }
+
+        impl From<&Entry> for EntryLine {
+            fn from(entry: &Entry) -> Self {
+                Self { $($field: Form::write(&entry.$of),)* }
+            }
+        }
+
+        impl TryFrom<EntryLine> for Entry {
+            type Error = Malformed;
+
+            fn try_from(line: EntryLine) -> Result<Self, Malformed> {
+                Ok(Self { $($of: Form::read(line.$field).ok_or(Malformed(stringify!($field)))?,)* })
+            }
+        }
+    };
+}
+
+entry_line! {
+    sequence: u64 = sequence;
+    kind: String = kind;
+    entry_id: String = entry_id;
+    timestamp_ns: u64 = timestamp;
+    session_id: String = session_id;
+    agent_id: String = agent_id;
+    organization_id: String = organization_id;
+    call_number: u64 = call_number;
+    tool_name: String = tool_name;
+    tool_params_hash: String = tool_params_hash;
+    verdict: Option<String> = verdict;
+    deny_reason: i32 = deny_reason;
+    budget_before_nanos: i64 = budget_before;
+    budget_after_nanos: i64 = budget_after;
+    operator_id: String = operator_id;
+    previous_entry_hash: String = previous_hash;
+    reason: String = reason;
+    all_reasons: Vec<String> = all_reasons;
+    log_term: u64 = log_term;
+    log_index: u64 = log_index;
+    policy_digest: String = policy_digest;
+    approval_id: String = approval_id;
+    info_digest: String = info_digest;
+    nonce: Option<u64> = nonce;
+    request_id: String = request_id;
+    chain_id: String = chain_id;
+    detail: String = detail;
+}
+
+/// What a field of an entry is in a line: most are the same there.
+trait Form<Line>: Sized {
+    fn write(&self) -> Line;
+    /// None where it is not what it must be.
+    fn read(line: Line) -> Option<Self>;
+}
+
+impl<T: Clone> Form<T> for T {
+    fn write(&self) -> T {
+        self.clone()
+    }
+
+    fn read(line: T) -> Option<T> {
+        Some(line)
+    }
+}
+
+impl Form<String> for Vec<u8> {
+    fn write(&self) -> String {
+        hex(self)
+    }
+
+    fn read(line: String) -> Option<Self> {
+        unhex(&line, "").ok()
+    }
+}
+
+impl<const N: usize> Form<String> for [u8; N] {
+    fn write(&self) -> String {
+        hex(self)
+    }
+
+    fn read(line: String) -> Option<Self> {
+        fixed(&line, "").ok()
+    }
+}
+
+impl Form<String> for Kind {
+    fn write(&self) -> String {
+        self.as_str().to_owned()
+    }
+
+    fn read(line: String) -> Option<Self> {
+        Self::from_word(&line)
+    }
+}
+
+impl Form<u64> for Timestamp {
+    fn write(&self) -> u64 {
+        self.nanos()
+    }
+
+    fn read(line: u64) -> Option<Self> {
+        Some(Self::from_nanos(line))
+    }
+}
+
+impl Form<i64> for NanoUsd {
+    fn write(&self) -> i64 {
+        self.nanos()
+    }
+
+    fn read(line: i64) -> Option<Self> {
+        Some(Self::new(line))
+    }
+}
+
+impl Form<Option<String>> for Option<Verdict> {
+    fn write(&self) -> Option<String> {
+        self.map(|verdict| verdict.word().to_owned())
+    }
+
+    fn read(line: Option<String>) -> Option<Self> {
+        let all = [Verdict::Allow, Verdict::Deny, Verdict::Hitl];
+        match line {
+            Some(word) => all.into_iter().find(|verdict| verdict.word() == word).map(Some),
+            None => Some(None),
+        }
+    }
+}
+
+/// Its number on the wire.
+impl Form<i32> for DenyReason {
+    fn write(&self) -> i32 {
+        deny_reason(*self).into()
+    }
+
+    fn read(line: i32) -> Option<Self> {
+        read_deny_reason("deny_reason", line).ok()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,85 +204,6 @@ impl KeyLine {
     }
 }
 
-impl From<&Entry> for EntryLine {
-    fn from(entry: &Entry) -> Self {
-        Self {
-            sequence: entry.sequence,
-            kind: entry.kind.as_str().to_owned(),
-            entry_id: hex(&entry.entry_id),
-            timestamp_ns: entry.timestamp.nanos(),
-            session_id: entry.session_id.clone(),
-            agent_id: entry.agent_id.clone(),
-            organization_id: entry.organization_id.clone(),
-            call_number: entry.call_number,
-            tool_name: entry.tool_name.clone(),
-            tool_params_hash: hex(&entry.tool_params_hash),
-            verdict: entry.verdict.map(|verdict| verdict.word().to_owned()),
-            deny_reason: number(entry.deny_reason),
-            budget_before_nanos: entry.budget_before.nanos(),
-            budget_after_nanos: entry.budget_after.nanos(),
-            operator_id: entry.operator_id.clone(),
-            previous_entry_hash: hex(&entry.previous_hash),
-            reason: entry.reason.clone(),
-            all_reasons: entry.all_reasons.clone(),
-            log_term: entry.log_term,
-            log_index: entry.log_index,
-            policy_digest: hex(&entry.policy_digest),
-            approval_id: entry.approval_id.clone(),
-            info_digest: hex(&entry.info_digest),
-            nonce: entry.nonce,
-            request_id: entry.request_id.clone(),
-            chain_id: entry.chain_id.clone(),
-            detail: entry.detail.clone(),
-        }
-    }
-}
-
-impl TryFrom<EntryLine> for Entry {
-    type Error = Malformed;
-
-    fn try_from(line: EntryLine) -> Result<Self, Malformed> {
-        Ok(Self {
-            sequence: line.sequence,
-            kind: Kind::from_word(&line.kind).ok_or(Malformed("kind"))?,
-            entry_id: fixed(&line.entry_id, "entry_id")?,
-            timestamp: Timestamp::from_nanos(line.timestamp_ns),
-            session_id: line.session_id,
-            agent_id: line.agent_id,
-            organization_id: line.organization_id,
-            call_number: line.call_number,
-            tool_name: line.tool_name,
-            tool_params_hash: unhex(&line.tool_params_hash, "tool_params_hash")?,
-            verdict: match line.verdict.as_deref() {
-                None => None,
-                Some("ALLOW") => Some(Verdict::Allow),
-                Some("DENY") => Some(Verdict::Deny),
-                Some("HITL") => Some(Verdict::Hitl),
-                Some(_) => return Err(Malformed("verdict")),
-            },
-            deny_reason: DENY_REASONS
-                .into_iter()
-                .find(|reason| number(*reason) == line.deny_reason)
-                .ok_or(Malformed("deny_reason"))?,
-            budget_before: NanoUsd::new(line.budget_before_nanos),
-            budget_after: NanoUsd::new(line.budget_after_nanos),
-            operator_id: line.operator_id,
-            previous_hash: fixed(&line.previous_entry_hash, "previous_entry_hash")?,
-            reason: line.reason,
-            all_reasons: line.all_reasons,
-            log_term: line.log_term,
-            log_index: line.log_index,
-            policy_digest: unhex(&line.policy_digest, "policy_digest")?,
-            approval_id: line.approval_id,
-            info_digest: unhex(&line.info_digest, "info_digest")?,
-            nonce: line.nonce,
-            request_id: line.request_id,
-            chain_id: line.chain_id,
-            detail: line.detail,
-        })
-    }
-}
-
 impl From<&Seal> for SealLine {
     fn from(seal: &Seal) -> Self {
         Self {
@@ -196,29 +232,6 @@ impl TryFrom<SealLine> for Seal {
             chain_signature: fixed(&line.chain_signature, "chain_signature")?,
         })
     }
-}
-
-const DENY_REASONS: [DenyReason; 12] = [
-    DenyReason::Unspecified,
-    DenyReason::BudgetExhausted,
-    DenyReason::MaxRepeatExceeded,
-    DenyReason::CircuitOpen,
-    DenyReason::WindowExceeded,
-    DenyReason::GlobalLimit,
-    DenyReason::PolicyViolation,
-    DenyReason::AuthFailed,
-    DenyReason::OrganizationQuotaExceeded,
-    DenyReason::ParentGuardDenied,
-    DenyReason::RunHalted,
-    DenyReason::BudgetOverrun,
-];
-
-#[expect(
-    clippy::as_conversions,
-    reason = "the discriminants of this enum are its numbers on the wire"
-)]
-fn number(reason: DenyReason) -> u64 {
-    reason as u64
 }
 
 /// Lower-case hexadecimal.

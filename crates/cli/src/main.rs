@@ -17,6 +17,7 @@ mod command {
     pub mod panic;
     pub mod pki;
     pub mod policy;
+    pub mod running;
     pub mod server;
     pub mod session;
 }

@@ -78,11 +78,6 @@ pub struct Config {
     pub raft: RaftSection,
     #[serde(default)]
     pub log: LogSection,
-    /// Loads the sessions of the workload authorize-v1; only where every address is loopback.
-    ///
-    /// config key: `bench_fixture`
-    #[serde(default)]
-    pub bench_fixture: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -492,13 +487,6 @@ impl Config {
                 "must be above 0 and at most limits.deadline_max_ms",
             );
         }
-        let listening = [self.listen.grpc, self.listen.peer, self.listen.http];
-        if self.bench_fixture && !listening.iter().all(|address| address.ip().is_loopback()) {
-            return wrong(
-                "bench_fixture",
-                "is for loopback addresses only: it opens sessions nobody registered",
-            );
-        }
         self.default_guard()?;
         Ok(())
     }
@@ -509,16 +497,6 @@ impl Config {
             key: "guard",
             message: invalid.to_string(),
         })
-    }
-
-    /// The same node with the benchmark's sessions, where every address is loopback.
-    pub fn with_bench_fixture(self) -> Result<Self, ConfigError> {
-        let config = Self {
-            bench_fixture: true,
-            ..self
-        };
-        config.check()?;
-        Ok(config)
     }
 
     /// This node as others are told of it.

@@ -1,8 +1,5 @@
 //! What the rules of a session's guards say of a call, found where its arguments are; and calls that are only thought
 //! of.
-//!
-//! INVARIANT: rules that are no longer current decide nothing. The facts name what they were derived from, and the
-//! state machine sends back what is not current at the call's place in the log.
 
 use std::collections::BTreeMap;
 
@@ -14,45 +11,12 @@ use machine::command::{PreExec, RuleFacts};
 use machine::reply::VerdictReply;
 use machine::row::{Fault, Read as _, Rows};
 use machine::{Batch, GuardPath, Position};
-use store::StateView;
 use wire::guard::{LookedAt, Question};
 use wire::{Code, Failure};
 
 use crate::admit::Ask;
 use crate::door::{Door, log_index};
 use crate::order::{Judged, Order, answer_to};
-
-/// How often one call is judged anew because its rules changed meanwhile: a guard is written by people, seldom.
-const JUDGED_MAX: usize = 4;
-
-/// Has a call decided by the rules that are current at its place in the log.
-pub async fn decide(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<VerdictReply, Failure> {
-    let mut rules = if door.rules_are_used() {
-        first_found(door, ask, question).await?
-    } else {
-        None
-    };
-    for _ in 0..=JUDGED_MAX {
-        let call = PreExec {
-            rules,
-            ..question.call.clone()
-        };
-        match door.propose(ask, call).await? {
-            Ok(answer) => return Ok(answer),
-            Err(place) => {
-                door.use_rules();
-                if !door.applied_here(ask, place.log_index).await {
-                    break;
-                }
-                rules = door.local(|view| found(view, question))?;
-            }
-        }
-    }
-    Err(Failure::new(
-        Code::DaemonUnavailable,
-        "the rules above this session change faster than the call can be judged",
-    ))
-}
 
 /// Decides over the state as it is and keeps nothing of it. Whatever comes out is answered as a DENY.
 pub async fn dry_run(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<VerdictReply, Failure> {
@@ -83,20 +47,8 @@ pub fn verdict(judged: Judged) -> Result<VerdictReply, Failure> {
     })
 }
 
-/// What this node knows. A session that was opened elsewhere a moment ago may not be here yet.
-async fn first_found(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<Option<RuleFacts>, Failure> {
-    let read = |view: &StateView<'_>| match view.session(&question.call.session)? {
-        Some(_) => found(view, question).map(Some),
-        None => Ok(None),
-    };
-    match door.local(read)? {
-        Some(found) => Ok(found),
-        None => Ok(door.read(ask, read).await?.flatten()),
-    }
-}
-
 /// What the rules above the call's session say; none where there are none.
-fn found<R: Rows>(rows: &R, question: &Question<'_>) -> Result<Option<RuleFacts>, Fault> {
+pub fn found<R: Rows>(rows: &R, question: &Question<'_>) -> Result<Option<RuleFacts>, Fault> {
     let Question { call, looked_at, .. } = question;
     match rows.session(&call.session)? {
         Some(session) => Ok(under(&GuardPath::of(rows, &session)?, &call.tool, looked_at)),

@@ -22,7 +22,6 @@ mod drill;
 pub mod emergency;
 mod entry;
 mod environment;
-mod fixture;
 mod follow;
 mod guard_section;
 mod http;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use decision::{SessionId, Verdict};
-use machine::command::{AttachShown, PreExec};
+use machine::command::{AttachShown, PreExec, RuleFacts};
 use machine::reply::VerdictReply;
 use machine::row::Read as _;
 use prost::Message as _;
+use store::StateView;
 use wire::guard::Question;
 use wire::proto::shackle::v1 as proto;
 use wire::{Code, Failure};
@@ -17,6 +18,9 @@ use crate::door::Door;
 use crate::judge;
 use crate::metrics::Metrics;
 use machine::query;
+
+/// How often one call is judged anew because its rules changed meanwhile: a guard is written by people, seldom.
+const JUDGED_MAX: usize = 4;
 
 /// Answers whether one call may run. An [`Ask`] is only had by being admitted; whatever fails is no verdict.
 pub async fn pre_exec(
@@ -30,7 +34,7 @@ pub async fn pre_exec(
     let answer = if question.dry_run {
         judge::dry_run(door, ask, &question).await?
     } else {
-        let answer = judge::decide(door, ask, &question).await?;
+        let answer = decide(door, ask, &question).await?;
         let answer = last_look(door, ask, &question, answer).await?;
         show(door, ask, &answer, &message.params_json).await;
         answer
@@ -57,6 +61,50 @@ fn limit(door: &Door, ask: &Ask, call: &PreExec) -> Result<(), Failure> {
     door.own_session(ask, &call.session)
 }
 
+/// Judges the call by the rules above its session and has it decided, by those that are current at its place in the log.
+///
+/// INVARIANT: rules that are no longer current decide nothing. The facts name what they were derived from, and the state
+/// machine sends back what is not current.
+async fn decide(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<VerdictReply, Failure> {
+    let mut rules = if door.rules_are_used() {
+        first_found(door, ask, question).await?
+    } else {
+        None
+    };
+    for _ in 0..=JUDGED_MAX {
+        let call = PreExec {
+            rules,
+            ..question.call.clone()
+        };
+        match door.propose(ask, call).await? {
+            Ok(answer) => return Ok(answer),
+            Err(place) => {
+                door.use_rules();
+                if !door.applied_here(ask, place.log_index).await {
+                    break;
+                }
+                rules = door.local(|view| judge::found(view, question))?;
+            }
+        }
+    }
+    Err(Failure::new(
+        Code::DaemonUnavailable,
+        "the rules above this session change faster than the call can be judged",
+    ))
+}
+
+/// What this node knows. A session that was opened elsewhere a moment ago may not be here yet.
+async fn first_found(door: &Door, ask: &Ask, question: &Question<'_>) -> Result<Option<RuleFacts>, Failure> {
+    let read = |view: &StateView<'_>| match view.session(&question.call.session)? {
+        Some(_) => judge::found(view, question).map(Some),
+        None => Ok(None),
+    };
+    match door.local(read)? {
+        Some(found) => Ok(found),
+        None => Ok(door.read(ask, read).await?.flatten()),
+    }
+}
+
 /// The last look before an ALLOW leaves: a halt that this node has applied since must not be overtaken.
 ///
 /// INVARIANT: no ALLOW is sent for a scope that this node knows as halted.
@@ -79,7 +127,7 @@ async fn last_look(
         if !may_ask_again {
             break;
         }
-        answer = judge::decide(door, ask, question).await?;
+        answer = decide(door, ask, question).await?;
     }
     Err(overtaken())
 }

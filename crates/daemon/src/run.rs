@@ -29,7 +29,7 @@ use crate::metrics::{Metrics, Port};
 use crate::service::cluster::founding;
 use crate::signing_key::{self, KeyError};
 use crate::tls::{Tls, TlsConnector, TlsError};
-use crate::{entry, fixture, log, observe, tls};
+use crate::{entry, log, observe, tls};
 
 /// How long a node that stops tries to hand its leadership on.
 const HAND_OVER: Duration = Duration::from_secs(3);
@@ -329,10 +329,6 @@ impl Running {
         let counting = Arc::clone(&door);
         self.chores
             .spawn(async move { observe::keep_counting(&counting).await });
-        if door.config.bench_fixture {
-            let node = self.node.clone();
-            self.chores.spawn(async move { fixture::load(&node).await });
-        }
         self.chores.spawn(async move { find_cluster(&door).await });
     }
 }

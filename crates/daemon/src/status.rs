@@ -10,7 +10,6 @@ use tonic_health::server::HealthReporter;
 use crate::door::Door;
 use crate::drill;
 use crate::emergency;
-use crate::fixture;
 
 /// How far behind the commit index a node may be and count as caught up: less than a second of full load.
 const BEHIND_MAX: u64 = 5_000;
@@ -106,19 +105,9 @@ async fn obstacles(door: &Door) -> Vec<String> {
         return found;
     }
     // The one question that counts: does a leader confirm itself, and has this node applied what it has?
-    match door
-        .node
-        .read(PROBE, |view| {
-            Ok::<_, machine::row::Fault>((drill::holds(view)?, fixture::is_loaded(view)?))
-        })
-        .await
-    {
-        Ok(Ok((Err(why), _))) => found.push(why),
-        Ok(Ok((Ok(()), loaded))) => {
-            if door.config.bench_fixture && !loaded {
-                found.push("the benchmark's sessions are being loaded".to_owned());
-            }
-        }
+    match door.node.read(PROBE, |view| drill::holds(view)).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(why))) => found.push(why),
         Ok(Err(fault)) => found.push(fault.to_string()),
         Err(unavailable) => found.push(unavailable.to_string()),
     }

@@ -15,8 +15,8 @@ use crate::error::StoreError;
 use crate::home::Home;
 use crate::keys;
 use crate::live::{Live, Progress, read_meta};
-use crate::rows::DiskRows;
 use crate::record;
+use crate::rows::DiskRows;
 use crate::work::Work;
 
 /// Reads the state, beside the one that applies to it.

@@ -11,13 +11,13 @@ use machine::row::{Account, Halt, HaltMode};
 use machine::{AccountId, Guard, GuardScope, InvalidScope, Scope};
 
 use crate::guard::{id, nanoseconds};
-use crate::guard_config::{guard, guard_config, known};
-use crate::invalid::{Invalid, bounded};
+use crate::guard_config::{guard, guard_config};
+use crate::invalid::{Invalid, bounded, known};
 use crate::money;
 use crate::page::{self, Page};
 use crate::payload::{Payload, required_request};
 use crate::proto::haltgate::admin::v1 as proto;
-use crate::session::parse_status;
+use crate::same::read_session_status;
 
 /// Longest reason or justification, bytes: a sentence for whoever reads the audit chain.
 pub const REASON_BYTES_MAX: usize = 1_024;
@@ -321,7 +321,7 @@ pub fn sessions_wanted(message: &proto::SessionsListRequest) -> Result<SessionsW
     let statuses = message
         .statuses
         .iter()
-        .map(|status| parse_status("statuses", *status))
+        .map(|status| read_session_status("statuses", *status))
         .collect::<Result<_, _>>()?;
     let page = page::parse(message.page_size, &message.page_token, |token| token.parse().ok())?;
     Ok(SessionsWanted {

@@ -8,8 +8,7 @@ use machine::row::{Approval, ApprovalStatus};
 
 use crate::admin::REASON_BYTES_MAX;
 use crate::guard::{PARAMS_BYTES_MAX, id, nanoseconds};
-use crate::guard_config::known;
-use crate::invalid::{Invalid, bounded};
+use crate::invalid::{Invalid, bounded, known};
 use crate::page::{self, Page};
 use crate::payload::{Payload, required_request};
 use crate::proto::haltgate::admin::v1 as admin;

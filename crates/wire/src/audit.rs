@@ -1,14 +1,14 @@
 //! `haltgate.audit.v1` and `AuditEntry`: the chain as it is sent, and as a client reads it back to verify it.
 
 use audit::{Checkpoint, Entry, Kind, PublicKey, Seal};
-use decision::{DenyReason, NanoUsd, Timestamp, Verdict};
+use decision::{NanoUsd, Timestamp, Verdict};
 
-use crate::guard::{deny_reason, nanoseconds, verdict};
-use crate::guard_config::known;
-use crate::invalid::Invalid;
+use crate::guard::{nanoseconds, verdict};
+use crate::invalid::{Invalid, known};
 use crate::money;
 use crate::proto::haltgate::audit::v1 as proto;
 use crate::proto::shackle::v1 as shackle;
+use crate::same;
 
 /// Which entries are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub fn entry_message(entry: &Entry, seal: Option<&Seal>) -> shackle::AuditEntry 
             .verdict
             .map_or(shackle::Verdict::Unspecified, verdict)
             .into(),
-        deny_reason: deny_reason(entry.deny_reason).into(),
+        deny_reason: same::deny_reason(entry.deny_reason).into(),
         budget_before_usd: money::to_dollars(entry.budget_before),
         budget_after_usd: money::to_dollars(entry.budget_after),
         operator_id: entry.operator_id.clone(),
@@ -108,7 +108,7 @@ pub fn entry(message: &shackle::AuditEntry) -> Result<Entry, Invalid> {
         tool_name: message.tool_name.clone(),
         tool_params_hash: digest_or_empty("tool_params_hash", &message.tool_params_hash)?,
         verdict: parse_verdict(message.verdict)?,
-        deny_reason: parse_deny_reason(message.deny_reason)?,
+        deny_reason: same::read_deny_reason("deny_reason", message.deny_reason)?,
         budget_before: NanoUsd::new(message.budget_before_nanos.unwrap_or(0)),
         budget_after: NanoUsd::new(message.budget_after_nanos.unwrap_or(0)),
         operator_id: message.operator_id.clone(),
@@ -205,23 +205,6 @@ fn parse_verdict(value: i32) -> Result<Option<Verdict>, Invalid> {
         shackle::Verdict::Allow => Some(Verdict::Allow),
         shackle::Verdict::Deny => Some(Verdict::Deny),
         shackle::Verdict::Hitl => Some(Verdict::Hitl),
-    })
-}
-
-fn parse_deny_reason(value: i32) -> Result<DenyReason, Invalid> {
-    Ok(match known("deny_reason", value)? {
-        shackle::DenyReason::Unspecified => DenyReason::Unspecified,
-        shackle::DenyReason::BudgetExhausted => DenyReason::BudgetExhausted,
-        shackle::DenyReason::MaxRepeatExceeded => DenyReason::MaxRepeatExceeded,
-        shackle::DenyReason::CircuitOpen => DenyReason::CircuitOpen,
-        shackle::DenyReason::WindowExceeded => DenyReason::WindowExceeded,
-        shackle::DenyReason::GlobalLimit => DenyReason::GlobalLimit,
-        shackle::DenyReason::PolicyViolation => DenyReason::PolicyViolation,
-        shackle::DenyReason::AuthFailed => DenyReason::AuthFailed,
-        shackle::DenyReason::OrganizationQuotaExceeded => DenyReason::OrganizationQuotaExceeded,
-        shackle::DenyReason::ParentGuardDenied => DenyReason::ParentGuardDenied,
-        shackle::DenyReason::RunHalted => DenyReason::RunHalted,
-        shackle::DenyReason::BudgetOverrun => DenyReason::BudgetOverrun,
     })
 }
 

@@ -17,6 +17,7 @@ use crate::invalid::{Invalid, bounded, bounded_pairs};
 use crate::money;
 use crate::payload::{Payload, request};
 use crate::proto::shackle::v1 as proto;
+use crate::same;
 use crate::version::{Version, negotiate};
 
 /// Longest `params_json`, bytes: parameters of a tool call; larger ones go by their digest.
@@ -374,7 +375,7 @@ pub fn pre_exec_response(answer: &VerdictReply) -> proto::PreExecResponse {
         call_number: answer.call_number,
         verdict: verdict(answer.verdict).into(),
         deny_reason: match answer.verdict {
-            Verdict::Deny => deny_reason(shown.deny_reason()),
+            Verdict::Deny => same::deny_reason(shown.deny_reason()),
             Verdict::Allow | Verdict::Hitl => proto::DenyReason::Unspecified,
         }
         .into(),
@@ -442,23 +443,6 @@ pub(crate) const fn verdict(verdict: Verdict) -> proto::Verdict {
         Verdict::Allow => proto::Verdict::Allow,
         Verdict::Deny => proto::Verdict::Deny,
         Verdict::Hitl => proto::Verdict::Hitl,
-    }
-}
-
-pub(crate) const fn deny_reason(reason: decision::DenyReason) -> proto::DenyReason {
-    match reason {
-        decision::DenyReason::Unspecified => proto::DenyReason::Unspecified,
-        decision::DenyReason::BudgetExhausted => proto::DenyReason::BudgetExhausted,
-        decision::DenyReason::MaxRepeatExceeded => proto::DenyReason::MaxRepeatExceeded,
-        decision::DenyReason::CircuitOpen => proto::DenyReason::CircuitOpen,
-        decision::DenyReason::WindowExceeded => proto::DenyReason::WindowExceeded,
-        decision::DenyReason::GlobalLimit => proto::DenyReason::GlobalLimit,
-        decision::DenyReason::PolicyViolation => proto::DenyReason::PolicyViolation,
-        decision::DenyReason::AuthFailed => proto::DenyReason::AuthFailed,
-        decision::DenyReason::OrganizationQuotaExceeded => proto::DenyReason::OrganizationQuotaExceeded,
-        decision::DenyReason::ParentGuardDenied => proto::DenyReason::ParentGuardDenied,
-        decision::DenyReason::RunHalted => proto::DenyReason::RunHalted,
-        decision::DenyReason::BudgetOverrun => proto::DenyReason::BudgetOverrun,
     }
 }
 

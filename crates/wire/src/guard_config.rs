@@ -8,16 +8,16 @@ mod rules;
 pub(crate) mod words;
 
 use decision::decide::RuleSet;
-use decision::facts::Mode;
 use decision::limits::Rate;
 use decision::{AgentId, Breakers, DurationNs, GuardId, HitlRule, PerBillion, Rule, ToolPattern};
 use machine::command::AgentPattern;
-use machine::{BudgetScope, Guard, LatchScope, PauseScope, TripPolicy, Unsettled, Window};
+use machine::{Guard, Window};
 
 use crate::guard::id;
-use crate::invalid::Invalid;
+use crate::invalid::{Invalid, known};
 use crate::money;
 use crate::proto::shackle::v1 as proto;
+use crate::same;
 
 /// Entries of one list of a guard: it is read with every call.
 const LIST_MAX: usize = 64;
@@ -58,7 +58,7 @@ pub fn guard(config: &proto::GuardConfig) -> Result<Guard, Invalid> {
     Ok(Guard {
         version: config.version,
         budget: money::amount("budget_usd", config.budget_usd, "", None)?,
-        budget_scope: budget_scope(config.budget_scope)?,
+        budget_scope: same::read_budget_scope("budget_scope", config.budget_scope)?,
         max_repeat_calls: above_zero(config.max_repeat_calls),
         error_amplification: config.error_amplification,
         timeout: span(config.timeout_seconds),
@@ -67,8 +67,8 @@ pub fn guard(config: &proto::GuardConfig) -> Result<Guard, Invalid> {
         probabilistic: config.probabilistic_deny.then_some(jitter),
         hitl: hitl(config.hitl_mode, threshold)?,
         hold_ttl: span(config.hold_ttl_seconds).unwrap_or(shipped.hold_ttl),
-        unsettled: unsettled(config.unsettled_policy)?,
-        trip_policy: trip_policy(config.trip_policy)?,
+        unsettled: same::read_unsettled("unsettled_policy", config.unsettled_policy)?,
+        trip_policy: same::read_trip_policy("trip_policy", config.trip_policy)?,
         default_cost: match config.default_cost_usd {
             Some(usd) => money::dollars("default_cost_usd", usd)?,
             None => shipped.default_cost,
@@ -76,13 +76,13 @@ pub fn guard(config: &proto::GuardConfig) -> Result<Guard, Invalid> {
         settle_at_least_hold: config.settle_at_least_hold,
         require_params: config.require_params,
         approval_ttl: span(config.approval_ttl_seconds).unwrap_or(shipped.approval_ttl),
-        pause_scope: pause_scope(config.pause_scope)?,
+        pause_scope: same::read_pause_scope("pause_scope", config.pause_scope)?,
         parent: match config.parent_guard_id.as_str() {
             "" => None,
             named => Some(id("parent_guard_id", GuardId::parse(named))?),
         },
         agents: agents(&config.agents)?,
-        mode: mode(config.mode)?,
+        mode: same::read_guard_mode("mode", config.mode)?,
         allowed_tools: match &config.allowed_tools {
             Some(list) => {
                 at_most("allowed_tools", list.tools.len())?;
@@ -100,7 +100,7 @@ pub fn guard(config: &proto::GuardConfig) -> Result<Guard, Invalid> {
         prices: prices::read(config)?,
         tool_limits: prices::tool_limits(&config.tool_overrides)?,
         on_deny_rules: on_deny_rules(&config.on_deny_rules)?,
-        latch_scope: latch_scope(config.latch_scope)?,
+        latch_scope: same::read_latch_scope("latch_scope", config.latch_scope)?,
         max_agent_sessions: above_zero(config.max_sessions_per_agent),
         max_organization_sessions: above_zero(config.max_sessions_per_organization),
         ticket_ttl: span(config.ticket_ttl_seconds),
@@ -124,12 +124,7 @@ pub fn guard_config(guard: &Guard) -> proto::GuardConfig {
     let (window_duration_s, window_max_calls) = window_of(guard.window);
     let mut config = proto::GuardConfig {
         budget_usd: guard.budget.map_or(0.0, money::to_dollars),
-        budget_scope: match guard.budget_scope {
-            BudgetScope::Session => proto::BudgetScope::PerSession,
-            BudgetScope::Agent => proto::BudgetScope::PerAgent,
-            BudgetScope::Organization => proto::BudgetScope::PerOrganization,
-        }
-        .into(),
+        budget_scope: same::budget_scope(guard.budget_scope).into(),
         max_repeat_calls: guard.max_repeat_calls.unwrap_or(0),
         error_amplification: guard.error_amplification,
         timeout_seconds: guard.timeout.map_or(0, whole_seconds),
@@ -146,32 +141,15 @@ pub fn guard_config(guard: &Guard) -> proto::GuardConfig {
             .map(|parent| parent.as_str().to_owned())
             .unwrap_or_default(),
         hold_ttl_seconds: whole_seconds(guard.hold_ttl),
-        unsettled_policy: match guard.unsettled {
-            Unsettled::Charge => proto::UnsettledPolicy::Charge,
-            Unsettled::Release => proto::UnsettledPolicy::Release,
-        }
-        .into(),
-        trip_policy: match guard.trip_policy {
-            TripPolicy::Behaviour => proto::TripPolicy::Behaviour,
-            TripPolicy::Seed => proto::TripPolicy::Seed,
-            TripPolicy::Never => proto::TripPolicy::Never,
-        }
-        .into(),
+        unsettled_policy: same::unsettled(guard.unsettled).into(),
+        trip_policy: same::trip_policy(guard.trip_policy).into(),
         default_cost_usd: Some(money::to_dollars(guard.default_cost)),
         settle_at_least_hold: guard.settle_at_least_hold,
         require_params: guard.require_params,
         version: guard.version,
         approval_ttl_seconds: whole_seconds(guard.approval_ttl),
-        pause_scope: match guard.pause_scope {
-            PauseScope::Session => proto::PauseScope::Session,
-            PauseScope::Call => proto::PauseScope::Call,
-        }
-        .into(),
-        mode: match guard.mode {
-            Mode::Enforce => proto::GuardMode::Enforce,
-            Mode::Observe => proto::GuardMode::Observe,
-        }
-        .into(),
+        pause_scope: same::pause_scope(guard.pause_scope).into(),
+        mode: same::guard_mode(guard.mode).into(),
         allowed_tools: guard.allowed_tools.as_ref().map(|tools| proto::ToolList {
             tools: tools.iter().map(|tool| tool.as_str().to_owned()).collect(),
         }),
@@ -186,11 +164,7 @@ pub fn guard_config(guard: &Guard) -> proto::GuardConfig {
             .filter(|(_, rule)| guard.on_deny_rules.contains(*rule))
             .map(|(word, _)| (*word).to_owned())
             .collect(),
-        latch_scope: match guard.latch_scope {
-            LatchScope::Session => proto::LatchScope::Session,
-            LatchScope::Agent => proto::LatchScope::Agent,
-        }
-        .into(),
+        latch_scope: same::latch_scope(guard.latch_scope).into(),
         max_sessions_per_agent: guard.max_agent_sessions.unwrap_or(0),
         max_sessions_per_organization: guard.max_organization_sessions.unwrap_or(0),
         ticket_ttl_seconds: guard.ticket_ttl.map_or(0, whole_seconds),
@@ -298,28 +272,6 @@ fn at_most(field: &'static str, length: usize) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn mode(value: i32) -> Result<Mode, Invalid> {
-    Ok(match known("mode", value)? {
-        proto::GuardMode::Enforce => Mode::Enforce,
-        proto::GuardMode::Observe => Mode::Observe,
-    })
-}
-
-fn latch_scope(value: i32) -> Result<LatchScope, Invalid> {
-    Ok(match known("latch_scope", value)? {
-        proto::LatchScope::Session => LatchScope::Session,
-        proto::LatchScope::Agent => LatchScope::Agent,
-    })
-}
-
-fn budget_scope(value: i32) -> Result<BudgetScope, Invalid> {
-    Ok(match known("budget_scope", value)? {
-        proto::BudgetScope::PerSession => BudgetScope::Session,
-        proto::BudgetScope::PerAgent => BudgetScope::Agent,
-        proto::BudgetScope::PerOrganization => BudgetScope::Organization,
-    })
-}
-
 fn hitl(value: i32, threshold: PerBillion) -> Result<HitlRule, Invalid> {
     Ok(match known("hitl_mode", value)? {
         proto::HitlMode::HitlNever => HitlRule::Never,
@@ -327,33 +279,6 @@ fn hitl(value: i32, threshold: PerBillion) -> Result<HitlRule, Invalid> {
         proto::HitlMode::HitlOnBudgetThreshold => HitlRule::OnThreshold(threshold),
         proto::HitlMode::HitlAlways => HitlRule::Always,
     })
-}
-
-fn unsettled(value: i32) -> Result<Unsettled, Invalid> {
-    Ok(match known("unsettled_policy", value)? {
-        proto::UnsettledPolicy::Charge => Unsettled::Charge,
-        proto::UnsettledPolicy::Release => Unsettled::Release,
-    })
-}
-
-fn pause_scope(value: i32) -> Result<PauseScope, Invalid> {
-    Ok(match known("pause_scope", value)? {
-        proto::PauseScope::Session => PauseScope::Session,
-        proto::PauseScope::Call => PauseScope::Call,
-    })
-}
-
-fn trip_policy(value: i32) -> Result<TripPolicy, Invalid> {
-    Ok(match known("trip_policy", value)? {
-        proto::TripPolicy::Behaviour => TripPolicy::Behaviour,
-        proto::TripPolicy::Seed => TripPolicy::Seed,
-        proto::TripPolicy::Never => TripPolicy::Never,
-    })
-}
-
-/// Reads an enum; a number that this version does not know is refused, not taken for 0.
-pub(crate) fn known<E: TryFrom<i32>>(field: &'static str, value: i32) -> Result<E, Invalid> {
-    E::try_from(value).map_err(|_| Invalid::new(field, "is not a value that this version knows"))
 }
 
 fn above_zero(value: u32) -> Option<u32> {

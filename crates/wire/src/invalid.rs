@@ -68,3 +68,8 @@ pub(crate) fn bounded_pairs<'a>(
     }
     Ok(())
 }
+
+/// Reads an enum; a number that this version does not know is refused, not taken for 0.
+pub(crate) fn known<E: TryFrom<i32>>(field: &'static str, value: i32) -> Result<E, Invalid> {
+    E::try_from(value).map_err(|_| Invalid::new(field, "is not a value that this version knows"))
+}

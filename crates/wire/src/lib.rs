@@ -25,6 +25,7 @@ pub mod page;
 mod payload;
 pub mod proto;
 pub mod rpc;
+pub mod same;
 pub mod session;
 pub mod ticket;
 pub mod version;

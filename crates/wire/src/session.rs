@@ -1,13 +1,11 @@
 //! A session as it is shown: `shackle.v1.SessionState`.
 
 use machine::query::SessionView;
-use machine::row::SessionStatus;
 
 use crate::guard::nanoseconds;
-use crate::guard_config::known;
-use crate::invalid::Invalid;
 use crate::money;
 use crate::proto::shackle::v1 as proto;
+use crate::same;
 
 /// How much of a session is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +41,7 @@ pub fn state(view: &SessionView, shown: Shown) -> proto::SessionState {
         session_id: id.as_str().to_owned(),
         agent_id: session.agent.as_str().to_owned(),
         organization_id: session.organization.as_str().to_owned(),
-        status: status(session.status).into(),
+        status: same::session_status(session.status).into(),
         budget_initial_usd: account
             .and_then(|account| account.granted())
             .map_or(0.0, money::to_dollars),
@@ -97,24 +95,4 @@ pub fn state(view: &SessionView, shown: Shown) -> proto::SessionState {
         guard_path: guard_path.iter().map(ToString::to_string).collect(),
         log_index: *log_index,
     }
-}
-
-/// Writes where a session stands.
-pub const fn status(status: SessionStatus) -> proto::SessionStatus {
-    match status {
-        SessionStatus::Active => proto::SessionStatus::Active,
-        SessionStatus::Paused => proto::SessionStatus::Paused,
-        SessionStatus::Terminated => proto::SessionStatus::Terminated,
-        SessionStatus::Stale => proto::SessionStatus::Stale,
-    }
-}
-
-/// Reads where a session stands.
-pub(crate) fn parse_status(field: &'static str, value: i32) -> Result<SessionStatus, Invalid> {
-    Ok(match known(field, value)? {
-        proto::SessionStatus::Active => SessionStatus::Active,
-        proto::SessionStatus::Paused => SessionStatus::Paused,
-        proto::SessionStatus::Terminated => SessionStatus::Terminated,
-        proto::SessionStatus::Stale => SessionStatus::Stale,
-    })
 }

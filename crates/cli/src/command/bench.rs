@@ -1,11 +1,13 @@
-//! `haltgate bench`: the workload authorize-v1 (docs/bench/authorize-v1.md), closed loop, every verdict checked.
+//! `haltgate bench`: the workload authorize-v1 (docs/bench/authorize-v1.md) on three nodes of its own, closed loop, every
+//! verdict checked.
+
+mod pools;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use client::Pool;
 use decision::Digest;
 use serde_json::json;
 use tokio::sync::Barrier;
@@ -13,16 +15,17 @@ use wire::proto::shackle::v1 as sp;
 use wire::proto::shackle::v1::shackle_daemon_client::ShackleDaemonClient;
 
 use crate::args::{Bench, Output};
+use crate::command::running::Running;
 use crate::failed::Failed;
 use crate::print;
-use crate::remote::credentials;
 
-const HEALTHY: u64 = 10_000;
-const OTHERS: u64 = 100;
+use pools::{HEALTHY, OTHERS, PREPARED, Pool, Sessions};
+
+const NODES: usize = 3;
+/// Sessions are registered as fast as the nodes can.
+const SETTINGS: &str = "\n[limits]\nregisters_per_second_per_address = 0\n";
 /// Room for the call numbers of one repeat: the jump limit leaves four on one server.
 const CALLS_OF_A_REPEAT: u64 = 250_000;
-/// How long the servers may take to load the pools.
-const POOLS_LOADED: Duration = Duration::from_secs(60);
 const TOOLS: [&str; 8] = [
     "web_search",
     "read_file",
@@ -40,26 +43,45 @@ pub async fn run(args: Bench, output: Output) -> Result<(), Failed> {
             "--connections and --seconds must be above 0, --repeat 1 to 4",
         ));
     }
+    let mut cluster = Running::prepare("bench", NODES, SETTINGS)?;
+    let measured = measure(&mut cluster, &args).await;
+    if measured.is_err() {
+        cluster.print_logs();
+    }
+    report(&args, output, measured?)
+}
+
+/// Sets up, which is not timed, and runs.
+async fn measure(cluster: &mut Running, args: &Bench) -> Result<Measured, Failed> {
+    for place in cluster.places() {
+        cluster.spawn(place)?;
+    }
+    cluster.form().await?;
+    let sessions = pools::open(cluster).await?;
     let shared = Arc::new(SharedCounters::default());
     let barrier = Arc::new(Barrier::new(
         usize::try_from(args.connections).unwrap_or(usize::MAX),
     ));
+    let (warmup, window) = (
+        Duration::from_secs(args.warmup_seconds),
+        Duration::from_secs(args.seconds),
+    );
+    let endpoints = cluster.layout.endpoints();
     let mut connections = Vec::new();
-    for number in 0..u64::from(args.connections) {
-        let endpoints = &args.remote.endpoints;
-        let place = usize::try_from(number).unwrap_or(0) % endpoints.len().max(1);
-        let endpoint = endpoints.get(place).cloned().into_iter().collect::<Vec<_>>();
-        let pool = Pool::open(&endpoint, &credentials(&args.remote))?;
+    for (number, endpoint) in (0..u64::from(args.connections)).zip(endpoints.iter().cycle()) {
+        let credentials = cluster.layout.credentials("sidecar")?;
+        let nodes = client::Pool::open(std::slice::from_ref(endpoint), &credentials)?;
         let connection = Connection {
-            client: ShackleDaemonClient::new(pool.channel()),
-            requests: Requests::new(number, u64::from(args.connections), args.repeat),
+            client: ShackleDaemonClient::new(nodes.channel()),
+            requests: Requests::new(
+                number,
+                u64::from(args.connections),
+                args.repeat,
+                Arc::clone(&sessions),
+            ),
             shared: shared.clone(),
             measured: Measured::default(),
         };
-        let (warmup, window) = (
-            Duration::from_secs(args.warmup_seconds),
-            Duration::from_secs(args.seconds),
-        );
         connections.push(tokio::spawn(connection.run(barrier.clone(), warmup, window)));
     }
     let mut all = Measured::default();
@@ -70,8 +92,12 @@ pub async fn run(args: Bench, output: Output) -> Result<(), Failed> {
                 .map_err(|error| Failed::refused(error.to_string()))?,
         );
     }
-    let ops = all.allowed.saturating_add(all.denied);
     all.latencies_us.sort_unstable();
+    Ok(all)
+}
+
+fn report(args: &Bench, output: Output, all: Measured) -> Result<(), Failed> {
+    let ops = all.allowed.saturating_add(all.denied);
     let result = json!({
         "workload": "authorize-v1-org",
         "durability": "D2",
@@ -111,14 +137,6 @@ impl Default for SharedCounters {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PoolOf {
-    Healthy,
-    Exhausted,
-    Tripped,
-    Replay,
-}
-
 /// One connection's requests, in the order that the workload fixes.
 struct Requests {
     state: u64,
@@ -129,10 +147,11 @@ struct Requests {
     base: u64,
     /// Calls made in the healthy sessions that this connection owns.
     own_calls: std::collections::BTreeMap<u64, u64>,
+    sessions: Arc<Sessions>,
 }
 
 impl Requests {
-    fn new(connection: u64, connections: u64, repeat: u64) -> Self {
+    fn new(connection: u64, connections: u64, repeat: u64, sessions: Arc<Sessions>) -> Self {
         let state = repeat.wrapping_mul(0x9E37_79B9_7F4A_7C15)
             ^ connection.wrapping_add(1).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let seconds = SystemTime::now()
@@ -148,6 +167,7 @@ impl Requests {
             sequence: 0,
             base: CALLS_OF_A_REPEAT.saturating_mul(repeat.saturating_sub(1)),
             own_calls: std::collections::BTreeMap::new(),
+            sessions,
         }
     }
 
@@ -160,31 +180,28 @@ impl Requests {
         z ^ (z >> 31)
     }
 
-    fn next(&mut self, shared: &SharedCounters) -> (PoolOf, sp::PreExecRequest) {
+    fn next(&mut self, shared: &SharedCounters) -> (Pool, sp::PreExecRequest) {
         let (x, y) = (self.draw(), self.draw());
         self.sequence = self.sequence.wrapping_add(1);
         let mut nonce = self.run_id << 48 | self.connection << 36 | self.sequence;
         let pool = match x % 100 {
-            0..=94 => PoolOf::Healthy,
-            95..=96 => PoolOf::Exhausted,
-            97..=98 => PoolOf::Tripped,
-            _ => PoolOf::Replay,
+            0..=94 => Pool::Healthy,
+            95..=96 => Pool::Exhausted,
+            97..=98 => Pool::Tripped,
+            _ => Pool::Replay,
         };
         let other = (x >> 16) % OTHERS;
-        let (letter, index, place) = match pool {
-            PoolOf::Healthy => {
-                let stride = (HEALTHY / self.connections).max(1);
-                (
-                    'h',
-                    (((x >> 16) % stride) * self.connections + self.connection) % HEALTHY,
-                    None,
-                )
-            }
-            PoolOf::Exhausted => ('x', other, Some(0)),
-            PoolOf::Tripped => ('t', other, Some(1)),
-            PoolOf::Replay => ('r', other, Some(2)),
+        let stride = (HEALTHY / self.connections).max(1);
+        let (index, place) = match pool {
+            Pool::Healthy => (
+                (((x >> 16) % stride) * self.connections + self.connection) % HEALTHY,
+                None,
+            ),
+            Pool::Exhausted => (other, Some(0)),
+            Pool::Tripped => (other, Some(1)),
+            Pool::Replay => (other, Some(2)),
         };
-        if pool == PoolOf::Replay {
+        if pool == Pool::Replay {
             nonce = 1;
         }
         let number = match place {
@@ -206,8 +223,8 @@ impl Requests {
             .copied()
             .unwrap_or("web_search");
         let request = sp::PreExecRequest {
-            session_id: format!("ses-{letter}-{index:08}"),
-            call_number: self.base.saturating_add(number),
+            session_id: self.sessions.id(pool, index),
+            call_number: self.base.saturating_add(PREPARED).saturating_add(number),
             tool_name: tool.to_owned(),
             tool_params_hash: Digest::of(params(y, nonce).as_bytes()).as_bytes().to_vec(),
             estimated_cost_usd: 0.001,
@@ -239,8 +256,12 @@ struct Connection {
 
 impl Connection {
     async fn run(mut self, barrier: Arc<Barrier>, warmup: Duration, window: Duration) -> Measured {
-        // The connection is open, and the pools are loaded at this node, before the clock starts.
-        if let Err(status) = self.wait_for_the_pools().await {
+        // The connection is open before the clock starts.
+        let first = sp::GetSessionStateRequest {
+            session_id: self.requests.sessions.id(Pool::Healthy, 0),
+            allow_stale: true,
+        };
+        if let Err(status) = self.client.get_session_state(first).await {
             self.measured.error(&status);
         }
         barrier.wait().await;
@@ -259,7 +280,7 @@ impl Connection {
                 Ok(answer) => {
                     let allowed = answer.get_ref().verdict() == sp::Verdict::Allow;
                     // A warm-up that goes wrong spoils the run as well.
-                    if allowed != (pool == PoolOf::Healthy) {
+                    if allowed != (pool == Pool::Healthy) {
                         self.measured.mismatch(pool, answer.get_ref());
                     }
                     if counts {
@@ -274,33 +295,6 @@ impl Connection {
                 }
             }
         }
-    }
-}
-
-impl Connection {
-    async fn wait_for_the_pools(&mut self) -> Result<(), tonic::Status> {
-        let deadline = Instant::now() + POOLS_LOADED;
-        for last in [
-            "ses-h-00009999",
-            "ses-x-00000099",
-            "ses-t-00000099",
-            "ses-r-00000099",
-        ] {
-            loop {
-                let open = sp::GetSessionStateRequest {
-                    session_id: last.to_owned(),
-                    allow_stale: true,
-                };
-                match self.client.get_session_state(open).await {
-                    Ok(_state) => break,
-                    Err(status) if status.code() == tonic::Code::NotFound && Instant::now() < deadline => {
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                    Err(status) => return Err(status),
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -325,7 +319,7 @@ impl Measured {
             .push(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
-    fn mismatch(&mut self, pool: PoolOf, answer: &sp::PreExecResponse) {
+    fn mismatch(&mut self, pool: Pool, answer: &sp::PreExecResponse) {
         self.mismatches = self.mismatches.saturating_add(1);
         self.first_error
             .get_or_insert_with(|| format!("{pool:?} {}: {}", answer.session_id, answer.reason));
@@ -363,7 +357,8 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
-    use super::{PoolOf, Requests, SharedCounters, params};
+    use super::{HEALTHY, OTHERS, Pool, Requests, Sessions, SharedCounters, params};
+    use std::sync::Arc;
 
     #[test]
     fn parameters_are_111_bytes_and_canonical() {
@@ -382,13 +377,20 @@ mod tests {
     #[test]
     fn the_pools_have_their_shares_and_sessions_one_caller() {
         let shared = SharedCounters::default();
-        let mut requests = Requests::new(3, 64, 1);
+        let ids = |letter: char, count| (0..count).map(|number| format!("{letter}-{number}")).collect();
+        let sessions = Sessions([
+            ids('h', HEALTHY),
+            ids('x', OTHERS),
+            ids('t', OTHERS),
+            ids('r', OTHERS),
+        ]);
+        let mut requests = Requests::new(3, 64, 1, Arc::new(sessions));
         let mut healthy = 0;
         for _ in 0..10_000 {
             let (pool, request) = requests.next(&shared);
-            if pool == PoolOf::Healthy {
+            if pool == Pool::Healthy {
                 healthy += 1;
-                let index: u64 = request.session_id["ses-h-".len()..].parse().unwrap();
+                let index: u64 = request.session_id["h-".len()..].parse().unwrap();
                 assert_eq!(index % 64, 3);
             }
             assert_ne!(request.nonce, 0);

@@ -1,57 +1,39 @@
 //! `haltgate demo`: three real nodes on loopback, and what the whole thing is for, as it happens.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use audit::Unsealed;
-use client::{Call, Client, Done, Guarded, Pool, Refused, Registration, request_id};
+use client::{Call, Client, Done, Guarded, Refused, Registration, request_id};
 use decision::NanoUsd;
 use serde_json::json;
 use wire::proto::haltgate::admin::v1 as admin;
 
 use crate::command::audit::{export, verify};
-use crate::command::local_cluster::{self, Layout, Ports};
+use crate::command::running::{PATIENCE, Running};
 use crate::failed::Failed;
 use crate::remote::Remote;
 
 const NODES: usize = 3;
-/// How long the nodes may take to start, and to elect a leader again.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn run() -> Result<(), Failed> {
     let mut show = Show::start()?;
     let outcome = show.play().await;
     if outcome.is_err() {
-        show.print_logs();
+        show.cluster.print_logs();
     }
     outcome
 }
 
 struct Show {
-    dir: PathBuf,
-    layout: Layout,
-    nodes: Vec<Option<Child>>,
+    cluster: Running,
     operator: Remote,
 }
 
 impl Show {
     fn start() -> Result<Self, Failed> {
-        let dir = std::env::temp_dir().join(format!("haltgate-demo-{}", request_id()));
-        let layout = local_cluster::write(&dir, &free_ports()?, "")?;
-        let pool = Pool::open(&layout.endpoints(), &layout.credentials("admin")?)?;
-        let operator = Remote {
-            pool,
-            timeout: PATIENCE,
-        };
-        Ok(Self {
-            dir,
-            layout,
-            nodes: Vec::new(),
-            operator,
-        })
+        let cluster = Running::prepare("demo", NODES, "")?;
+        let operator = cluster.remote("admin")?;
+        Ok(Self { cluster, operator })
     }
 
     async fn play(&mut self) -> Result<(), Failed> {
@@ -65,22 +47,15 @@ impl Show {
 
     async fn form_the_cluster(&mut self) -> Result<(), Failed> {
         chapter("Three nodes, mutual TLS, one Raft log");
-        for place in 0..NODES {
-            let node = self.spawn(place)?;
-            self.nodes.push(Some(node));
-            say(&format!("node {} listens on {}", place + 1, self.endpoint(place)));
+        for place in self.cluster.places() {
+            self.cluster.spawn(place)?;
+            say(&format!(
+                "node {} listens on {}",
+                place + 1,
+                self.cluster.node(place)?.grpc
+            ));
         }
-        let first = self
-            .layout
-            .nodes
-            .first()
-            .map(|node| node.config.clone())
-            .unwrap_or_default();
-        let forming = crate::args::OfNode {
-            config: first,
-            timeout: PATIENCE,
-        };
-        crate::command::cluster::form(&forming).await?;
+        self.cluster.form().await?;
         say("formed; an organization needs money before it may spend: acme gets 5.00");
         self.set_budget("org/acme", "5.00").await
     }
@@ -143,9 +118,9 @@ impl Show {
 
     async fn leader_dies(&mut self) -> Result<(), Failed> {
         chapter("The leader is killed (SIGKILL)");
-        let leader = self.leader().await?;
+        let leader = self.cluster.leader().await?;
         let agent = self.agent("agent", "bot-1").await?;
-        self.kill(leader)?;
+        self.cluster.kill(leader)?;
         let killed = Instant::now();
         say(&format!("node {} led, and is dead", leader + 1));
         let amount = usd("0.01")?;
@@ -165,19 +140,16 @@ impl Show {
             }
         }
         let silence = killed.elapsed();
-        let next = self.leader().await?;
+        let next = self.cluster.leader().await?;
         say("until then every call was denied here: daemon_unavailable");
         say(&format!(
             "the next ALLOW came after {} ms; node {} leads now",
             silence.as_millis(),
             next + 1
         ));
-        let node = self.spawn(leader)?;
-        if let Some(slot) = self.nodes.get_mut(leader) {
-            *slot = Some(node);
-        }
+        self.cluster.spawn(leader)?;
         say(&format!("node {} is started again and catches up", leader + 1));
-        self.all_even().await
+        self.cluster.all_even().await
     }
 
     async fn organization_is_stopped(&self) -> Result<(), Failed> {
@@ -218,14 +190,14 @@ impl Show {
 
     async fn chain_verifies(&self) -> Result<(), Failed> {
         chapter("The record");
-        let file = self.dir.join("audit.jsonl");
+        let file = self.cluster.dir.join("audit.jsonl");
         let entries = export(&self.operator, &file).await?;
         let verified = verify(&file, None, Unsealed::Refuse)?;
         say(&format!(
             "{entries} entries exported; {} verified: hashes, links, signatures",
             verified.entries
         ));
-        let spoiled = self.dir.join("spoiled.jsonl");
+        let spoiled = self.cluster.dir.join("spoiled.jsonl");
         let text = std::fs::read_to_string(&file).map_err(crate::failed::file(&file))?;
         let changed = text.replacen("\"verdict\":\"DENY\"", "\"verdict\":\"ALLOW\"", 1);
         std::fs::write(&spoiled, changed).map_err(crate::failed::file(&spoiled))?;
@@ -243,64 +215,9 @@ impl Show {
         }
     }
 
-    fn spawn(&self, place: usize) -> Result<Child, Failed> {
-        let failed = |error: std::io::Error| Failed::refused(format!("node {}: {error}", place + 1));
-        let config = self
-            .layout
-            .nodes
-            .get(place)
-            .map(|node| node.config.clone())
-            .unwrap_or_default();
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.log(place))
-            .map_err(failed)?;
-        let mut child = Command::new(std::env::current_exe().map_err(failed)?)
-            .arg("server")
-            .arg("--config")
-            .arg(config)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(failed)?;
-        let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line).map_err(failed)?;
-        }
-        if line.trim() == "ready" {
-            return Ok(child);
-        }
-        let _ended = child.kill();
-        let _reaped = child.wait();
-        Err(Failed::refused(format!("node {} did not start", place + 1)))
-    }
-
-    fn kill(&mut self, place: usize) -> Result<(), Failed> {
-        let Some(mut child) = self.nodes.get_mut(place).and_then(Option::take) else {
-            return Ok(());
-        };
-        child
-            .kill()
-            .and_then(|()| child.wait())
-            .map_err(|error| Failed::refused(error.to_string()))?;
-        Ok(())
-    }
-
-    fn endpoint(&self, place: usize) -> String {
-        self.layout
-            .nodes
-            .get(place)
-            .map(|node| node.grpc.clone())
-            .unwrap_or_default()
-    }
-
-    fn log(&self, place: usize) -> PathBuf {
-        self.dir.join(format!("node-{}.log", place + 1))
-    }
-
     async fn agent(&self, credentials: &str, agent: &str) -> Result<Guarded, Failed> {
-        let client = Client::open(&self.layout.endpoints(), &self.layout.credentials(credentials)?)?;
+        let layout = &self.cluster.layout;
+        let client = Client::open(&layout.endpoints(), &layout.credentials(credentials)?)?;
         let registration = Registration {
             organization: "acme".to_owned(),
             agent: agent.to_owned(),
@@ -320,67 +237,6 @@ impl Show {
         self.operator.call(request).await?;
         Ok(())
     }
-
-    async fn status(&self, place: usize) -> Result<admin::ClusterStatusResponse, Failed> {
-        let pool = Pool::open(&[self.endpoint(place)], &self.layout.credentials("admin")?)?;
-        Ok(pool
-            .call(&admin::ClusterStatusRequest::default(), Duration::from_secs(2))
-            .await?)
-    }
-
-    /// The place of the node that leads.
-    async fn leader(&self) -> Result<usize, Failed> {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            for place in 0..NODES {
-                if self.nodes.get(place).is_some_and(Option::is_some)
-                    && let Ok(status) = self.status(place).await
-                    && status.role() == admin::NodeRole::Leader
-                {
-                    return Ok(place);
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Err(Failed::refused("no node leads"))
-    }
-
-    /// Waits until every node has applied what the leader has.
-    async fn all_even(&self) -> Result<(), Failed> {
-        let wanted = self.status(self.leader().await?).await?.applied_index;
-        let deadline = Instant::now() + PATIENCE;
-        for place in 0..NODES {
-            while self.status(place).await.map_or(0, |status| status.applied_index) < wanted {
-                if Instant::now() > deadline {
-                    return Err(Failed::refused(format!("node {} does not catch up", place + 1)));
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-        Ok(())
-    }
-
-    fn print_logs(&self) {
-        for place in 0..NODES {
-            let text = std::fs::read_to_string(self.log(place)).unwrap_or_default();
-            eprintln!("--- node {} ---", place + 1);
-            let lines: Vec<&str> = text.lines().collect();
-            for line in lines.iter().skip(lines.len().saturating_sub(20)) {
-                eprintln!("{line}");
-            }
-        }
-    }
-}
-
-/// Ends what the demo started, and nothing else.
-impl Drop for Show {
-    fn drop(&mut self) {
-        for mut child in self.nodes.iter_mut().filter_map(Option::take) {
-            let _ended = child.kill();
-            let _reaped = child.wait();
-        }
-        let _removed = std::fs::remove_dir_all(&self.dir);
-    }
 }
 
 /// Another attempt of the loop: it must not run.
@@ -397,31 +253,6 @@ async fn ran_is_allowed(agent: &Guarded) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct ToolFailed(&'static str);
-
-/// Ports that are free now, three a node.
-fn free_ports() -> Result<Vec<Ports>, Failed> {
-    let mut held = Vec::new();
-    let mut port = || -> std::io::Result<u16> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        held.push(listener);
-        Ok(port)
-    };
-    let mut ports = Vec::new();
-    for _ in 0..NODES {
-        let mut three = || {
-            Ok(Ports {
-                grpc: port()?,
-                peer: port()?,
-                http: port()?,
-            })
-        };
-        ports.push(
-            three().map_err(|error: std::io::Error| Failed::refused(format!("no free port: {error}")))?,
-        );
-    }
-    Ok(ports)
-}
 
 fn usd(text: &str) -> Result<NanoUsd, Failed> {
     text.parse()

@@ -130,7 +130,6 @@ fn what_is_unknown_missing_or_senseless_is_an_error_that_names_it() {
             format!("{SMALLEST}\n[guard]\nparent_guard_id = \"root\""),
             "parent_guard_id",
         ),
-        (format!("bench_fixture = true\n{SMALLEST}"), "bench_fixture"),
         (format!("{SMALLEST}\nnot toml"), "node.toml"),
     ];
     for (text, word) in rows {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use decision::ApprovalId;
 use machine::Event;
-use machine::row::Approval;
 use machine::command::Principal;
+use machine::row::Approval;
 use machine::row::Read as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

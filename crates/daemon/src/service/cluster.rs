@@ -298,7 +298,7 @@ pub fn founding(door: &Door, by: Principal, members: Vec<Member>) -> Result<Foun
         members,
         default_guard,
         unfunded_organizations: door.config.cluster.unfunded_organizations,
-        fixtures: door.config.bench_fixture,
+        fixtures: false,
     })
 }
 

@@ -106,6 +106,6 @@ pub async fn end_session(
     let status = door.propose(ask, end).await?;
     Ok(proto::EndSessionResponse {
         session_id,
-        status: wire::session::status(status).into(),
+        status: wire::same::session_status(status).into(),
     })
 }

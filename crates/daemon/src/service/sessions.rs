@@ -90,5 +90,5 @@ async fn act(door: &Door, ask: &Ask, order: SessionOrder<'_>) -> Result<(i32, u6
     let act = admin::session_act(order, ask.principal())?;
     let (status, place) = door.propose(ask, act).await?;
     door.applied_here(ask, place.log_index).await;
-    Ok((wire::session::status(status).into(), place.log_index))
+    Ok((wire::same::session_status(status).into(), place.log_index))
 }

@@ -6,9 +6,9 @@ use decision::policy::{
 };
 use decision::{Pattern, RuleId};
 
-use super::{at, known, tools};
+use super::{at, tools};
 use crate::guard::id;
-use crate::invalid::Invalid;
+use crate::invalid::{Invalid, known};
 use crate::money;
 use crate::proto::shackle::v1 as proto;
 
