@@ -2,8 +2,8 @@
 //! both.
 
 use machine::command::{
-    AttachShown, Correct, Decide, EndSession, Engage, GrantBudget, PostExec, PreExec, PutGuard, Redeem,
-    Register, Release, SessionAct, SetBudget,
+    Correct, Decide, EndSession, Engage, GrantBudget, PostExec, PreExec, PutGuard, Redeem, Register, Release,
+    SessionAct, SetBudget,
 };
 use machine::reply::{ApprovalReply, HaltReply, Place, Redeemed, Registered, Settled, VerdictReply};
 use machine::row::{Account, SessionStatus};
@@ -72,7 +72,6 @@ orders! {
         Reply::Reevaluate(place) => Err(place) => Judged, about |_| Target::InState;
     PostExec is PostExec, Reply::Settled(it) => it => Settled, about |_| Target::InState;
     EndSession is EndSession, Reply::Session(status, _) => status => SessionStatus, about |_| Target::InState;
-    AttachShown is AttachShown, Reply::Approval(it) => it => ApprovalReply, about |_| Target::InState;
     Redeem is Redeem, Reply::Redeemed(it) => it => Redeemed, about |_| Target::InState;
     Decide is Decide, Reply::Approval(it) => it => ApprovalReply, about |_| Target::InState;
     SessionAct is Session, Reply::Session(status, place) => (status, place) => (SessionStatus, Place),

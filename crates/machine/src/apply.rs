@@ -77,7 +77,6 @@ fn carry_out(turn: &mut Turn<'_>, command: &Command) -> Done {
         Command::Members(members) => op::members::apply(turn, members),
         Command::Refused(refused) => op::refused::apply(turn, refused),
         Command::Fixture(fixture) => op::fixture::apply(turn, fixture),
-        Command::AttachShown(shown) => op::attach_shown::apply(turn, shown),
         Command::Correct(correct) => op::correct::apply(turn, correct),
         Command::Redeem(redeem) => op::redeem::apply(turn, redeem),
         Command::Decide(decide) => op::decide::apply(turn, decide),

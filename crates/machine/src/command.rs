@@ -93,9 +93,7 @@ pub enum Command {
     /// Loads sessions of the benchmark; only where `Init` allowed it.
     #[n(17)]
     Fixture(#[n(0)] Fixture),
-    /// Gives the parameters of a held call to its approvers.
-    #[n(18)]
-    AttachShown(#[n(0)] AttachShown),
+    // 18 brought a held call's arguments: they travel beside the log now (docs/SPEC.md 8.4).
     /// A person's decision about a held call.
     #[n(19)]
     Decide(#[n(0)] Decide),
@@ -402,17 +400,6 @@ pub enum Act {
     Resume,
     #[n(3)]
     Terminate,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct AttachShown {
-    #[n(0)]
-    pub by: Principal,
-    #[n(1)]
-    pub approval: ApprovalId,
-    /// As the agent sent them. They leave the state with the decision, and the log with the next purge.
-    #[cbor(n(2), with = "minicbor::bytes")]
-    pub params: Vec<u8>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -18,9 +18,9 @@ use decision::{
 };
 use goldenscript::{ArgumentConsumer, Command as Line, Context};
 use machine::command::{
-    Act, AgentPattern, AttachShown, Correct, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec,
-    PreExec, Principal, PutGuard, Redeem, RefusedAtEdge, Register, RegisterKey, Release, Request, Seen,
-    SessionAct, SetBudget,
+    Act, AgentPattern, Correct, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec, PreExec,
+    Principal, PutGuard, Redeem, RefusedAtEdge, Register, RegisterKey, Release, Request, Seen, SessionAct,
+    SetBudget,
 };
 use machine::reply::{Reply, VerdictReply};
 use machine::row::{Chain, Cluster, HaltMode, Key, Requester, Row};
@@ -202,14 +202,6 @@ impl Script {
                 justification: "looked at".to_owned(),
             }),
             "engage" | "release" => self.halt(name, args)?,
-            "shown" => {
-                let approval = self.approval(args.next_pos().unwrap_or("1"))?;
-                Command::AttachShown(AttachShown {
-                    by: self.agent(args, "acme", "bot-1")?,
-                    approval,
-                    params: args.take_key("params").unwrap_or("{}").as_bytes().to_vec(),
-                })
-            }
             "approve" | "reject" | "modify" | "defer" | "escalate" => self.decide(name, args)?,
             "reset" | "pause" | "resume" | "terminate" => Command::Session(SessionAct {
                 by: operator(args)?,

@@ -215,7 +215,7 @@ impl Cast {
                 justification: "so".into(),
                 request: operators(*request, &format!("{act:?} {session}")),
             }),
-            Step::Shown { .. } | Step::Decide { .. } => person_about(rows, step)?,
+            Step::Decide { .. } => person_about(rows, step)?,
             Step::Redeem {
                 session,
                 call,
