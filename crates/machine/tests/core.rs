@@ -447,6 +447,7 @@ fn run(rows: &Rows, command: Command) -> (Reply, Vec<Change>) {
         proposed: Timestamp::from_nanos(1),
         seed: [0; 16],
         version: VERSION,
+        vouched_by: Vec::new(),
         commands: vec![command],
     };
     let mut working = Working::over(rows);

@@ -393,6 +393,7 @@ impl Script {
             proposed: self.now,
             seed: u128::from(self.index).to_be_bytes(),
             version: VERSION,
+            vouched_by: Vec::new(),
             commands,
         };
         let at = Position {
@@ -400,7 +401,12 @@ impl Script {
             index: self.index,
         };
         let mut working = Working::over(&self.rows);
-        let applied = machine::apply(&mut working, at, &batch)?;
+        let context = machine::Context {
+            at,
+            members: &[],
+            entries: &self.entries.as_slice(),
+        };
+        let applied = machine::apply(&mut working, context, &batch)?;
         for change in working.into_changes() {
             match change {
                 Change::Put(key, row) => self.rows.insert(key, row),

@@ -257,5 +257,6 @@ fn kind(command: &Command) -> &'static str {
         Command::Decide(_) => "Decide",
         Command::Correct(_) => "Correct",
         Command::Redeem(_) => "Redeem",
+        Command::ActivateVersion(_) => "ActivateVersion",
     }
 }
