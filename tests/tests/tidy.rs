@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// The crates of this workspace that a crate may depend on (docs/ARCHITECTURE.md "Workspace").
-const LAYERS: [(&str, &[&str]); 9] = [
-    ("decision", &[]),
+const LAYERS: [(&str, &[&str]); 10] = [
+    // `conformance` is for tests here: the published vectors.
+    ("decision", &["conformance"]),
+    ("conformance", &["decision"]),
     ("audit", &["decision"]),
-    ("machine", &["audit", "decision"]),
+    ("machine", &["audit", "decision", "conformance"]),
     ("wire", &["machine", "audit", "decision"]),
     ("store", &["wire", "machine", "audit", "decision"]),
     ("cluster", &["store", "wire", "machine", "audit", "decision"]),
@@ -22,7 +24,15 @@ const LAYERS: [(&str, &[&str]); 9] = [
     (
         "cli",
         &[
-            "client", "daemon", "cluster", "store", "wire", "machine", "audit", "decision",
+            "client",
+            "daemon",
+            "cluster",
+            "store",
+            "wire",
+            "machine",
+            "audit",
+            "decision",
+            "conformance",
         ],
     ),
 ];

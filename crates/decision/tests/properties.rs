@@ -1,6 +1,5 @@
 //! P1–P9: what holds for every call, whatever the facts.
 
-use decision::conformance;
 use decision::decide::{Rule, RuleSet, decide};
 use decision::digest::Digest;
 use decision::facts::{
