@@ -25,6 +25,8 @@ BASELINE := baseline.binpb
 # tests and the tools would each compile their own tokio.
 BUILD := cargo build --locked --workspace --bins
 CLIPPY := cargo clippy --locked --workspace --all-targets -- -D warnings
+# Every link in a doc comment leads somewhere.
+DOC := env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: help
 help: ## this list
@@ -59,15 +61,21 @@ demo: build ## three nodes stop a runaway agent, lose their leader, and prove wh
 bench: build ## the workload authorize-v1 on three local nodes; CONNECTIONS=64 DURATION=8
 	@.ci/bench
 
+.PHONY: figures
+figures: ## lines, circles, lengths, places per setting and RPC; REF=commit, PLACES=1 to name them
+	@.ci/figures $(if $(PLACES),--places) $(REF)
+
 # --- checks -----------------------------------------------------------------------------------------
 
 .PHONY: test
 test: setup ## everything that CI checks, cheapest first
 	@$(STEP) format   cargo fmt --all -- --check
 	@$(STEP) protobuf $(MAKE) proto
+	@$(STEP) deny     .ci/deny
 	@$(STEP) clippy   $(CLIPPY)
+	@$(STEP) doc      $(DOC)
 	@$(STEP) build    $(BUILD)
-	@$(STEP) tests    cargo nextest run --locked --workspace
+	@$(STEP) tests    .ci/tests
 	@$(STEP) doctests cargo test --locked --workspace --doc -q
 
 .PHONY: fmt
@@ -76,10 +84,15 @@ fmt: ## format the sources
 	@cd proto && buf format -w
 
 .PHONY: lint
-lint: setup ## format, protobuf and clippy only
+lint: setup ## format, protobuf, clippy and doc comments only
 	@$(STEP) format   cargo fmt --all -- --check
 	@$(STEP) protobuf $(MAKE) proto
 	@$(STEP) clippy   $(CLIPPY)
+	@$(STEP) doc      $(DOC)
+
+.PHONY: deny
+deny: setup ## licences, sources and known flaws of what we depend on
+	@.ci/deny
 
 # The image is kept in the repository because a shallow clone has no earlier commit to compare with.
 # The last line makes every new field part of it, so that it is protected from its first commit on.

@@ -1,6 +1,6 @@
 //! A cluster of real processes in a directory of its own.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -394,6 +394,24 @@ impl Cluster {
             .as_str()
             .expect("an address")
             .to_owned()
+    }
+
+    /// The sum of a metric of a node; none while it does not answer.
+    pub fn metric(&self, node: usize, name: &str) -> Option<f64> {
+        let mut stream = std::net::TcpStream::connect(self.http(node)).ok()?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
+            .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let values = text
+            .lines()
+            .filter(|line| line.starts_with(name) && !line.starts_with('#'));
+        Some(
+            values
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+                .sum(),
+        )
     }
 
     pub fn endpoints(&self) -> Vec<String> {

@@ -12,6 +12,13 @@
 //!
 //! Everything talks to loopback only, is bounded in time, and ends the processes that it started.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 pub mod checks;
 pub mod cluster;
 pub mod load;

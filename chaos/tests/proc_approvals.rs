@@ -1,5 +1,10 @@
 //! Approvals over three nodes: one ALLOW an approval, whoever asks wherever, through restarts of all of them.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::Duration;
 
 use chaos::cluster::Cluster;

@@ -1,5 +1,11 @@
 //! Many clients on three nodes at once draw on one budget: exactly what fits is allowed.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::sync::Arc;
 
 use chaos::cluster::Cluster;

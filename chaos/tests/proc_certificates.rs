@@ -1,5 +1,11 @@
 //! Certificates change under a running node: new handshakes use the new pair, a bad one is ignored, no call fails.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -32,12 +38,7 @@ async fn a_new_pair_is_used_within_ten_seconds_and_a_bad_one_never() {
     // Half of a pair, then no certificate at all: the last good one stays.
     issue(dir, "half");
     std::fs::rename(dir.join("half.crt"), dir.join("node-1.crt")).unwrap();
-    let noticed = || {
-        metric(
-            &cluster,
-            "haltgate_certificate_reloads_total{outcome=\"ignored\"}",
-        )
-    };
+    let noticed = || cluster.metric(0, "haltgate_certificate_reloads_total{outcome=\"ignored\"}");
     cluster.wait_for("a refused pair", || noticed().filter(|failures| *failures >= 1.0));
     std::fs::write(dir.join("node-1.crt"), "not a certificate").unwrap();
     cluster.wait_for("another refused pair", || {
@@ -83,23 +84,4 @@ fn shown(cluster: &Cluster, node: usize) -> String {
     let from = text.find("-----BEGIN CERTIFICATE").expect("a certificate");
     let to = text.find("-----END CERTIFICATE").expect("its end");
     text[from..to].to_owned()
-}
-
-/// The sum of a metric of node 1.
-fn metric(cluster: &Cluster, name: &str) -> Option<f64> {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(cluster.http(0)).ok()?;
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
-        .ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let values = text
-        .lines()
-        .filter(|line| line.starts_with(name) && !line.starts_with('#'));
-    Some(
-        values
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum(),
-    )
 }

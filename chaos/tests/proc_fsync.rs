@@ -1,6 +1,11 @@
 //! No reply of the log goes out before its fsync: where syncs are slow, so is every verdict and every vote. And
 //! one fsync serves many verdicts.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

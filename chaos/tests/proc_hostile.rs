@@ -1,5 +1,11 @@
 //! Who floods, forges or mixes up: told no, and nobody else is kept out.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::net::TcpStream;
 
 use chaos::cluster::{Cluster, haltgate};
@@ -121,7 +127,7 @@ async fn a_node_certificate_that_is_no_members_forwards_nothing() {
                     node: "9".to_owned(),
                     to_raft_id: 0,
                 }),
-                command: machine::table::bytes(&release).into(),
+                command: machine::row::bytes(&release).into(),
                 deadline_ms: 2_000,
                 urgent: true,
             };
@@ -205,7 +211,7 @@ async fn a_forwarded_command_goes_no_further() {
             node: (member + 1).to_string(),
             to_raft_id: raft_id(follower),
         }),
-        command: machine::table::bytes(&machine::Command::Due).into(),
+        command: machine::row::bytes(&machine::Command::Due).into(),
         deadline_ms: 2_000,
         urgent: false,
     };

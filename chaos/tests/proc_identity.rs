@@ -1,5 +1,11 @@
 //! A certificate of another agent, organization or role, or none: refused on every RPC, the victim unchanged.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::Duration;
 
 use chaos::cluster::Cluster;
@@ -356,6 +362,7 @@ async fn attempt(rpc: &str, channel: Channel, session: &str) -> Result<(), Statu
                 request_id,
                 raft_id: 1,
                 justification,
+                force: false,
             };
             ClusterClient::new(channel).remove(remove).await.map(drop)
         }

@@ -1,6 +1,12 @@
 //! After the answer of `kill engage` nothing of its scope is allowed: not during failover, not after restart,
 //! not in a new session, not on a node that came back from nothing.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::{Duration, Instant};
 
 use chaos::checks;

@@ -1,5 +1,11 @@
 //! Nodes come and go under load: learner, voter, removed; leadership is handed on, also by SIGTERM.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::{Duration, Instant};
 
 use chaos::checks;
@@ -127,6 +133,7 @@ async fn remove(cluster: &Cluster, leader: usize, raft_id: u64) {
         request_id: client::request_id(),
         raft_id,
         justification: "it leaves".to_owned(),
+        force: false,
     };
     admin::cluster_client::ClusterClient::new(channel)
         .remove(request)

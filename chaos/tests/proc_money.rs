@@ -1,5 +1,10 @@
 //! Amounts that are none are refused on every RPC that takes one, and nothing is written.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use chaos::cluster::Cluster;
 use client::{Registration, nonce, request_id};
 use tonic::{Code, Status};

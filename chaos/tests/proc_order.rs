@@ -1,5 +1,10 @@
 //! Every rule answers over gRPC, whichever of three nodes is asked, with the reason that clients depend on.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::Duration;
 
 use chaos::cluster::Cluster;

@@ -1,5 +1,11 @@
 //! Operators come through while every queue is full of calls.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

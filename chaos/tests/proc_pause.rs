@@ -1,6 +1,11 @@
 //! Leaders that stop for a while and come back with what they believed: openraft's known faults (design of the
 //! alpha line: issues 2116, 1761, 1749) under the conditions in which they were seen.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::Duration;
 
 use chaos::checks;

@@ -1,6 +1,11 @@
 //! A retried PreExec over failover: the same answer while its hold is open, a denial once it is settled, or
 //! once a kill or a trip forbids it.
 
+#![expect(
+    clippy::expect_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::time::Duration;
 
 use chaos::cluster::Cluster;

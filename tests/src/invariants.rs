@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use audit::{Entry, KeyRing, Kind, Start, Unsealed, Verifier};
+use audit::{Detail, Entry, KeyRing, Kind, Start, Unsealed, Verifier};
 use decision::{DurationNs, NanoUsd, Timestamp, Verdict};
 use machine::{Command, Reply, Scope};
 use store::StateReader;
@@ -46,7 +46,7 @@ pub fn answers_stand_in_the_chain(history: &History, chain: &[Entry]) -> Result<
 
 /// I2, at the end: no account was drawn on beyond its limit, and the rows agree with each other.
 pub fn nobody_overspent(reader: &StateReader, limit: NanoUsd, organization: &str) -> Result<(), String> {
-    use machine::table::Read as _;
+    use machine::row::Read as _;
     let id = format!("org/{organization}")
         .parse()
         .map_err(|error| format!("{error}"))?;
@@ -82,13 +82,10 @@ pub fn allows_fit_the_limit(
                 allowed += 1;
                 price
             }
-            (Kind::Settlement | Kind::HoldExpired, _) => entry
-                .detail
-                .split(' ')
-                .skip_while(|word| *word != "charged")
-                .nth(1)
-                .and_then(|amount| amount.parse().ok())
-                .ok_or_else(|| format!("{}: no charge in {:?}", entry.sequence, entry.detail))?,
+            (Kind::Settlement | Kind::HoldExpired, _) => match said(entry)? {
+                Detail::Settled { charged, .. } | Detail::Expired { charged, .. } => charged,
+                _ => continue,
+            },
             _ => continue,
         };
         let before = drawn
@@ -100,6 +97,10 @@ pub fn allows_fit_the_limit(
         }
     }
     Ok(allowed)
+}
+
+fn said(entry: &Entry) -> Result<Detail, String> {
+    Detail::of(entry).map_err(|error| format!("{}: {error}", entry.sequence))
 }
 
 /// I3: one ALLOW at most is on record for each nonce of a session.
@@ -149,14 +150,14 @@ pub fn retries_agree(history: &History) -> Result<usize, String> {
 pub fn no_allow_while_engaged_in_the_chain(chain: &[Entry], organization: &str) -> Result<(), String> {
     let mut engaged = false;
     for entry in chain {
-        let of_scope = entry.detail.starts_with(&format!("org/{organization} "));
-        match entry.kind {
-            Kind::HaltEngaged if of_scope => engaged = true,
-            Kind::HaltReleased if of_scope => engaged = false,
-            Kind::Verdict
-                if engaged
-                    && entry.organization_id == organization
-                    && entry.verdict == Some(Verdict::Allow) =>
+        let scope = format!("org/{organization}");
+        match said(entry)? {
+            Detail::Engaged { scope: of, .. } if of == scope => engaged = true,
+            Detail::Lifted { scope: of, .. } if of == scope => engaged = false,
+            _ if engaged
+                && entry.kind == Kind::Verdict
+                && entry.organization_id == organization
+                && entry.verdict == Some(Verdict::Allow) =>
             {
                 return Err(format!("{}: ALLOW while engaged", entry.sequence));
             }

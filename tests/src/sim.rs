@@ -79,6 +79,16 @@ impl Sim {
 
     /// The same, and further nodes that belong to no cluster yet and that no configuration lists.
     pub fn with_spares(seed: u64, nodes: usize, spares: usize) -> Self {
+        let options = Options {
+            snapshot_every: 500,
+            log_kept: 200,
+            ..Options::default()
+        };
+        Self::with_options(seed, nodes, spares, &options)
+    }
+
+    /// The same, with these timings and sizes: a test may take a bound away to see what it is for.
+    pub fn with_options(seed: u64, nodes: usize, spares: usize, options: &Options) -> Self {
         let turmoil = turmoil::Builder::new()
             .rng_seed(seed)
             .epoch(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000))
@@ -101,7 +111,7 @@ impl Sim {
         for (place, name) in (1_u64..).zip(all) {
             let disk = MemoryNode::new(place);
             lock(&sim.shared.disks).insert(name.clone(), disk);
-            let (shared, names) = (sim.shared.clone(), names.clone());
+            let (shared, names, options) = (sim.shared.clone(), names.clone(), options.clone());
             sim.turmoil.host(name.clone(), move || {
                 let host = Host {
                     seed,
@@ -109,6 +119,7 @@ impl Sim {
                     name: name.clone(),
                     names: names.clone(),
                     shared: shared.clone(),
+                    options: options.clone(),
                 };
                 host.run()
             });
@@ -126,7 +137,10 @@ impl Sim {
             number,
             names: self.names.clone(),
             shared: self.shared.clone(),
-            rng: StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(number as u64)),
+            rng: StdRng::seed_from_u64(
+                seed.wrapping_mul(31)
+                    .wrapping_add(u64::try_from(number).unwrap_or(u64::MAX)),
+            ),
         };
         let shared = self.shared.clone();
         self.turmoil.client(format!("c{number}"), async move {
@@ -304,6 +318,7 @@ struct Host {
     name: String,
     names: Vec<String>,
     shared: Arc<Shared>,
+    options: Options,
 }
 
 impl Host {
@@ -324,11 +339,7 @@ impl Host {
             member: member(&self.name),
             listed: self.names.iter().map(|name| member(name)).collect(),
             store,
-            options: Options {
-                snapshot_every: 500,
-                log_kept: 200,
-                ..Options::default()
-            },
+            options: self.options,
             connector: Arc::new(SimConnector {
                 name: self.name.clone(),
             }),
@@ -486,7 +497,7 @@ async fn serve_door(node: Node) -> io::Result<()> {
             };
             if let Ok(reply) = node.propose(command, urgency, NODE_PATIENCE).await {
                 // A client that has gone asks again.
-                let _gone = send(&mut stream, &machine::table::bytes(&reply)).await;
+                let _gone = send(&mut stream, &machine::row::bytes(&reply)).await;
             }
         });
     }
@@ -522,7 +533,7 @@ impl Asker {
         let invoked = turmoil::sim_elapsed().unwrap_or_default();
         let asking = async {
             let mut stream = TcpStream::connect((node.as_str(), DOOR_PORT)).await?;
-            send(&mut stream, &machine::table::bytes(command)).await?;
+            send(&mut stream, &machine::row::bytes(command)).await?;
             receive(&mut stream).await
         };
         let reply = match tokio::time::timeout(CLIENT_PATIENCE, asking).await {

@@ -1,6 +1,12 @@
 //! One bad clock: log time follows the others', nothing expires early, nothing freezes, and the node whose clock
 //! it is does not go on leading.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,6 +1,11 @@
 //! Who belongs to the cluster, and how far each of them is: a learner that must catch up first, a member that was
 //! away while the cluster changed, a follower that was put back to an older copy of itself.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -194,7 +199,7 @@ async fn operator(mut asker: Asker) -> SimResult {
                 reason: "drill".to_owned(),
                 ticket: String::new(),
                 request,
-                mode: machine::table::HaltMode::Halt,
+                mode: machine::row::HaltMode::Halt,
                 ttl: None,
                 two_person: false,
             }),

@@ -1,7 +1,17 @@
 //! Three nodes under crashes, cuts, a bad clock, lost answers and retries: no overspend, no nonce allowed twice, no ALLOW
 //! after a kill's answer, one chain everywhere. A failure prints the seed that repeats it.
 //!
-//! `HALTGATE_SEEDS=A..B cargo nextest run -p tests --test simulation any_seeds` runs others.
+//! `HALTGATE_SEEDS=A..B cargo nextest run --workspace --run-ignored only any_seeds` runs others.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "what goes wrong in a test's helper fails the test"
+)]
+
+#[path = "../../crates/machine/tests/properties/seed.rs"]
+mod seed;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +20,7 @@ use decision::{AgentId, Digest, NanoUsd, OrganizationId, RequestId, SessionId, T
 use machine::command::{
     AgentPattern, Engage, Limit, Params, PostExec, PreExec, Principal, Register, Release, Request, SetBudget,
 };
-use machine::table::HaltMode;
+use machine::row::HaltMode;
 use machine::{AccountId, Command, Reply, Scope};
 use rand::{Rng as _, RngExt as _};
 use tests::invariants::{self, OneChain};
@@ -20,6 +30,8 @@ const ORGANIZATION: &str = "acme";
 const LIMIT: NanoUsd = NanoUsd::new(3_000_000_000);
 const PRICE: NanoUsd = NanoUsd::new(50_000_000);
 const CLIENTS: usize = 3;
+/// Seeds that no run had before.
+const FRESH: u64 = 4;
 /// Faults happen until then, then everything heals.
 const TROUBLE: Duration = Duration::from_secs(40);
 const CALM: Duration = Duration::from_secs(25);
@@ -50,14 +62,17 @@ fn seeds_40_to_49_hold() {
 }
 
 #[test]
+fn fresh_seeds_hold() {
+    let first = u64::from(u32::MAX) + seed::seed() % (1 << 40);
+    run_each(first..first + FRESH);
+}
+
+#[test]
+#[ignore = "runs the seeds that HALTGATE_SEEDS names, as A..B"]
 fn any_seeds_hold() {
-    let Some((from, to)) = std::env::var("HALTGATE_SEEDS").ok().and_then(|text| {
-        let (from, to) = text.split_once("..")?;
-        Some((from.parse().ok()?, to.parse().ok()?))
-    }) else {
-        return;
-    };
-    run_all(from..to);
+    let named = std::env::var("HALTGATE_SEEDS").expect("HALTGATE_SEEDS");
+    let (from, to) = named.split_once("..").expect("A..B");
+    run_each(from.parse().unwrap()..to.parse().unwrap());
 }
 
 /// A process of its own each time: what one run leaves behind in a process (the runtime counts its tasks) is no
@@ -102,6 +117,14 @@ fn a_trace_can_be_printed() {
 }
 
 fn run_all(seeds: std::ops::Range<u64>) {
+    let ran = run_each(seeds);
+    assert!(
+        ran.verdicts > 100 && ran.retried > 0 && ran.engaged > 0 && ran.allowed > 10,
+        "the run met its faults"
+    );
+}
+
+fn run_each(seeds: std::ops::Range<u64>) -> Ran {
     let mut ran = Ran::default();
     for seed in seeds {
         match run(seed) {
@@ -113,10 +136,7 @@ fn run_all(seeds: std::ops::Range<u64>) {
         "{} verdicts, {} retried, {} engagements, {} allowed",
         ran.verdicts, ran.retried, ran.engaged, ran.allowed
     );
-    assert!(
-        ran.verdicts > 100 && ran.retried > 0 && ran.engaged > 0 && ran.allowed > 10,
-        "the run met its faults"
-    );
+    ran
 }
 
 /// What a run has met: one that met nothing shows nothing.

@@ -1,5 +1,7 @@
 use thiserror::Error;
 
+use crate::entry::Kind;
+
 /// Where a chain broke first, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("entry {sequence}: {what}")]
@@ -55,6 +57,8 @@ pub enum Error {
     KeyIdTaken { key_id: String },
     #[error("too many keys: at most {max}")]
     TooManyKeys { max: u64 },
+    #[error("the detail of a {kind} is malformed")]
+    DetailMalformed { kind: Kind },
     #[error("the key change is malformed")]
     KeyChangeMalformed,
     #[error("the key change is not signed by the key it replaces")]

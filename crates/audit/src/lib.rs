@@ -15,6 +15,7 @@
 pub mod canonical;
 pub mod chain;
 pub mod checkpoint;
+pub mod detail;
 pub mod entry;
 pub mod error;
 pub mod key;
@@ -28,6 +29,7 @@ mod flat;
 
 pub use chain::{ChainHead, Linked, link};
 pub use checkpoint::Checkpoint;
+pub use detail::Detail;
 pub use entry::{Entry, Kind};
 pub use error::{Broken, Error};
 pub use key::Signer;

@@ -1,18 +1,15 @@
 //! What the leader sees to by itself: due work, seals, snapshots; and what every node sees to: its signing
 //! key, and the heartbeats it collects.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use audit::Signer;
-use decision::SessionId;
 use machine::command::{RegisterKey, Seen};
 use machine::{Command, Refusal, Reply};
 
-use crate::clocks;
 use crate::node::Node;
-use crate::propose::{Leader, Urgency};
+use crate::proposer::Urgency;
 
 /// How often the leader looks for due work: a tenth of the shortest span that it serves.
 const DUE_EVERY: Duration = Duration::from_millis(250);
@@ -27,32 +24,10 @@ const SEAL_MAX: usize = 512;
 /// How long a chore waits for its command.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs until Raft ends.
-pub(crate) async fn run(node: Node, signer: Signer) {
-    tokio::join!(
-        due(&node),
-        seal(&node, &signer),
-        register_key(&node, &signer),
-        write_seen(&node),
-        snapshot(&node),
-        clocks::keep(&node),
-    );
-}
-
-impl Node {
-    pub(crate) fn runs(&self) -> bool {
-        self.status().stopped.is_none()
-    }
-
-    fn leads(&self) -> bool {
-        matches!(self.leader(), Leader::Here)
-    }
-}
-
-async fn due(node: &Node) {
+pub(crate) async fn due(node: Node) {
     while node.runs() {
         tokio::time::sleep(DUE_EVERY).await;
-        while node.leads() && is_due(node) {
+        while node.leads() && is_due(&node) {
             // What fails now is due still at the next look.
             match node.propose_here(Command::Due, Urgency::Urgent).await {
                 Ok(Reply::Due(true)) => {}
@@ -68,10 +43,10 @@ fn is_due(node: &Node) -> bool {
 }
 
 /// Signs what is unsigned, in bulk, off the path of any call.
-async fn seal(node: &Node, signer: &Signer) {
+pub(crate) async fn seal(node: Node, signer: Arc<Signer>) {
     let mut progress = node.reader().progress();
     while node.runs() {
-        if !node.leads() || !seal_once(node, signer).await {
+        if !node.leads() || !seal_once(&node, &signer).await {
             // Nothing to seal until something is applied, or until this node leads.
             tokio::select! {
                 changed = progress.changed() => if changed.is_err() { return },
@@ -110,7 +85,7 @@ fn next_seal(node: &Node, signer: &Signer) -> Option<audit::Seal> {
 }
 
 /// Makes this node's public key known, once.
-async fn register_key(node: &Node, signer: &Signer) {
+pub(crate) async fn register_key(node: Node, signer: Arc<Signer>) {
     while node.runs() {
         if node
             .reader()
@@ -140,38 +115,11 @@ async fn register_key(node: &Node, signer: &Signer) {
     }
 }
 
-/// Sessions heard from since the last `Seen` of this node.
-#[derive(Debug, Default)]
-pub(crate) struct Heard(Mutex<BTreeSet<SessionId>>);
-
-impl Heard {
-    fn take(&self) -> Vec<SessionId> {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sessions = Vec::new();
-        while sessions.len() < SEEN_MAX {
-            let Some(session) = heard.pop_first() else { break };
-            sessions.push(session);
-        }
-        sessions
-    }
-}
-
-impl Node {
-    /// Notes that a session's agent is alive; written down together with others, some seconds later.
-    pub fn seen(&self, session: SessionId) {
-        self.heard()
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(session);
-    }
-}
-
-async fn write_seen(node: &Node) {
+pub(crate) async fn write_seen(node: Node) {
     while node.runs() {
         tokio::time::sleep(SEEN_EVERY).await;
         loop {
-            let sessions = node.heard().take();
+            let sessions = node.heard().take(SEEN_MAX);
             if sessions.is_empty() {
                 break;
             }
@@ -184,16 +132,15 @@ async fn write_seen(node: &Node) {
     }
 }
 
-/// Builds a snapshot when enough was applied since the last; the log is purged behind it.
-async fn snapshot(node: &Node) {
-    let every = node.options().snapshot_every;
+/// Finishes changes of members that were left half-way, by whoever leads.
+pub(crate) async fn finish_changes(node: Node) {
     while node.runs() {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let status = node.status();
-        if status.applied.saturating_sub(status.snapshot) >= every
-            && let Err(error) = node.snapshot().await
+        if node.leads()
+            && node.status().changing
+            && let Err(error) = node.finish_change().await
         {
-            tracing::warn!(%error, "no snapshot could be built");
+            tracing::warn!(%error, "a change of members could not be finished yet");
         }
     }
 }

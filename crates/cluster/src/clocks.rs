@@ -1,5 +1,4 @@
-//! What the voters' clocks show. Every node asks the others; log time is bounded by what they say, and a node whose
-//! own clock is off neither leads nor stands for election while another can.
+//! What the voters' clocks show: this node's own, and the others' as they said it last. Log time is bounded by them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,26 +9,13 @@ use openraft::async_runtime::WatchReceiver as _;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::log_time::{Median, Reading, is_off};
-use crate::node::{Node, RaftNode};
+use crate::log_time::{Median, Reading};
+use crate::raft::RaftNode;
 use crate::status::MemberStatus;
 
-/// How often the others are asked, and how often while a majority has not answered yet.
-const ASK_EVERY: Duration = Duration::from_secs(1);
-const ASK_SOON: Duration = Duration::from_millis(100);
-/// How long one may take to answer; a longer round trip says little about its clock.
-const ASK: Duration = Duration::from_secs(1);
 /// How long an answer counts. A voter that is away, as in an upgrade, has its say about which of the other two is
 /// right; a clock that gains 100 µs a second is 0.06 s further by then.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// A voter that answered within this can take leadership over.
-const REACHED: Duration = Duration::from_secs(4);
-/// How far behind it may be to do so at once.
-const BEHIND_MAX: u64 = 1_000;
-/// How long leadership may take to move, and the pause before it is offered again.
-const HAND_ON: Duration = Duration::from_secs(5);
-/// Elections' lengths without a leader after which one with a bad clock is better than none.
-const LAST_RESORT: u32 = 5;
 
 /// This node's clock, and what is known of the others'.
 pub(crate) struct Clocks {
@@ -89,13 +75,18 @@ impl Clocks {
         self.own.now()
     }
 
+    /// Reads the operating system's clock again.
+    pub fn reread(&self) {
+        self.own.reread();
+    }
+
     /// The log time that a leader may stamp now; none while a majority of the voters has not told its clock.
     pub fn log_time(&self, voters: &Voters) -> Option<Timestamp> {
         let own = self.own();
         self.median(voters, own).map(|median| median.stamp(own))
     }
 
-    fn median(&self, Voters { own: id, all: voters }: &Voters, own: Timestamp) -> Option<Median> {
+    pub fn median(&self, Voters { own: id, all: voters }: &Voters, own: Timestamp) -> Option<Median> {
         let readings: Vec<Reading> = voters
             .iter()
             .filter_map(|voter| match voter == id {
@@ -106,7 +97,7 @@ impl Clocks {
         Median::of(voters.len(), &readings)
     }
 
-    fn reading(&self, raft_id: u64, within: Duration) -> Option<Reading> {
+    pub fn reading(&self, raft_id: u64, within: Duration) -> Option<Reading> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard
             .get(&raft_id)
@@ -114,7 +105,7 @@ impl Clocks {
             .map(|heard| heard.at(Instant::now()))
     }
 
-    fn hear(&self, raft_id: u64, said: Timestamp, asked: Instant) {
+    pub fn hear(&self, raft_id: u64, said: Timestamp, asked: Instant) {
         let answered = Instant::now();
         let heard = Heard {
             said,
@@ -127,130 +118,10 @@ impl Clocks {
             .insert(raft_id, heard);
     }
 
-    fn forget_all_but(&self, members: &[MemberStatus]) {
+    pub fn forget_all_but(&self, members: &[MemberStatus]) {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.retain(|raft_id, _| members.iter().any(|member| member.raft_id == *raft_id));
     }
-}
-
-impl Node {
-    /// How far this node's clock is from the median of the voters', in nanoseconds, above 0 ahead; none while a
-    /// majority has not told its clock.
-    pub fn clock_skew(&self) -> Option<i64> {
-        let own = self.clocks().own();
-        let median = self.clocks().median(&Voters::of(self.raft()), own)?;
-        Some(median.skew(Reading::exact(own)))
-    }
-
-    /// The log time that this node would stamp, if it leads.
-    pub(crate) fn log_time(&self) -> Option<Timestamp> {
-        self.clocks().log_time(&Voters::of(self.raft()))
-    }
-
-    fn others(&self) -> Vec<MemberStatus> {
-        let status = self.status();
-        let mut members = status.members;
-        members.retain(|member| member.raft_id != status.raft_id);
-        members
-    }
-}
-
-/// Asks for clocks, and minds this node's own, until Raft ends.
-pub(crate) async fn keep(node: &Node) {
-    let mut led = Instant::now();
-    let mut offered: Option<Instant> = None;
-    while node.runs() {
-        if ask_others(node).await == Led::Yes {
-            led = Instant::now();
-        }
-        let off = is_off_even_read_again(node);
-        let last_resort = led.elapsed() > node.options().election_max * LAST_RESORT;
-        node.raft().runtime_config().elect(!off || last_resort);
-        if off && node.status().leads() && offered.is_none_or(|at| at.elapsed() > HAND_ON) {
-            offered = Some(Instant::now());
-            hand_on(node).await;
-        }
-        let known = node.clock_skew().is_some();
-        tokio::time::sleep(if known { ASK_EVERY } else { ASK_SOON }).await;
-    }
-}
-
-/// Whether this node's clock is off, and not only what was read of it when the process started: a machine that was
-/// suspended, or whose clock was put right since, is not.
-fn is_off_even_read_again(node: &Node) -> bool {
-    let off = || node.clock_skew().is_some_and(is_off);
-    off() && {
-        node.clocks().own.reread();
-        off()
-    }
-}
-
-/// Whether this node leads, or a leader has just answered it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Led {
-    Yes,
-    No,
-}
-
-/// Learners too: on the day they vote, their clocks are known.
-async fn ask_others(node: &Node) -> Led {
-    let others = node.others();
-    node.clocks().forget_all_but(&others);
-    let asking = others.iter().map(|member| ask_member(node, member));
-    let answers = futures::future::join_all(asking).await;
-    match node.status().leads() || answers.contains(&Led::Yes) {
-        true => Led::Yes,
-        false => Led::No,
-    }
-}
-
-async fn ask_member(node: &Node, member: &MemberStatus) -> Led {
-    let asked = Instant::now();
-    match node.ask(&member.member, ASK).await {
-        Ok(hello) if hello.raft_id == member.raft_id => {
-            node.clocks()
-                .hear(member.raft_id, Timestamp::from_nanos(hello.clock_ns), asked);
-            match hello.leader_id == hello.raft_id {
-                true => Led::Yes,
-                false => Led::No,
-            }
-        }
-        Ok(_another_copy) => Led::No,
-        Err(_no_answer) => Led::No,
-    }
-}
-
-/// Gives leadership to the voter that is furthest, of those whose clocks are right.
-async fn hand_on(node: &Node) {
-    let skew_ms = node.clock_skew().unwrap_or(0) / 1_000_000;
-    let Some(to) = successor(node) else {
-        tracing::warn!(
-            skew_ms,
-            "this leader's clock is off, and no other voter can take over: log time follows theirs"
-        );
-        return;
-    };
-    tracing::warn!(skew_ms, to, "this leader's clock is off: it hands leadership on");
-    if let Err(error) = node.transfer_leader(Some(to), HAND_ON).await {
-        tracing::warn!(%error, "leadership was not handed on");
-    }
-}
-
-fn successor(node: &Node) -> Option<u64> {
-    let median = node
-        .clocks()
-        .median(&Voters::of(node.raft()), node.clocks().own())?;
-    let last = node.status().last_log;
-    let right = |voter: &MemberStatus| {
-        let reading = node.clocks().reading(voter.raft_id, REACHED);
-        reading.is_some_and(|reading| !is_off(median.skew(reading)))
-    };
-    let near = |voter: &MemberStatus| voter.matched.saturating_add(BEHIND_MAX) >= last;
-    node.others()
-        .iter()
-        .filter(|member| member.voter && right(member) && near(member))
-        .max_by_key(|voter| voter.matched)
-        .map(|voter| voter.raft_id)
 }
 
 fn nanos(span: Duration) -> DurationNs {

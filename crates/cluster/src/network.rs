@@ -10,15 +10,23 @@ use openraft::raft::{
 };
 use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use prost::bytes::Bytes;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use store::{Member, Raft, Snapshot, SnapshotData, Vote};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use wire::proto::haltgate::peer::v1 as peer;
 
 use crate::connect::{Lane, Peers};
-use crate::peer::{SnapshotHeader, Whoami};
+use crate::whoami::Whoami;
+
+/// What a snapshot begins with.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct SnapshotHeader {
+    pub vote: Vote,
+    /// A `SnapshotInfo`, encoded.
+    pub info: Vec<u8>,
+}
 
 /// Opens a network to each peer that Raft names.
 pub(crate) struct Network {

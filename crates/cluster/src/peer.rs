@@ -3,46 +3,27 @@
 
 use std::time::Duration;
 
+use decision::{ApprovalId, OrganizationId};
 use machine::Command;
 use openraft::raft::VoteResponse;
-use serde::{Deserialize, Serialize};
-use store::{Chunk, Member, Owner, Raft, Snapshot, SnapshotInfo, Vote};
+use store::{Chunk, HeldPart, Member, Raft, Snapshot, SnapshotInfo};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
-use wire::proto::haltgate::error::v1 as error;
 use wire::proto::haltgate::peer::v1 as peer;
 use wire::proto::haltgate::peer::v1::peer_server::Peer;
 
-use crate::error::Unavailable;
-use crate::network::{decode, encode};
+use crate::error::{Lost, Unavailable};
+use crate::network::{SnapshotHeader, decode, encode};
 use crate::node::Node;
 use crate::probe::is_probe;
-use crate::propose::{Lost, Urgency};
+use crate::proposer::Urgency;
+use crate::standing::Building;
 use crate::status::MemberStatus;
 
 /// The name in the certificate of the peer that called; put into the request by the TLS layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerIdentity(pub String);
-
-/// Who this node is, as it introduces itself with every message.
-#[derive(Clone)]
-pub(crate) struct Whoami {
-    pub raft_id: u64,
-    pub member: Member,
-    pub owner: Owner,
-}
-
-impl Whoami {
-    pub fn sender(&self, to_raft_id: u64) -> peer::Sender {
-        peer::Sender {
-            cluster_id: self.owner.identity().cluster_id,
-            raft_id: self.raft_id,
-            node: self.member.name.clone(),
-            to_raft_id,
-        }
-    }
-}
 
 /// The sender of Raft's messages as this node knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,18 +53,6 @@ impl Acquaintance {
 const VOUCH: Duration = Duration::from_millis(500);
 /// How long its word holds: until the log has brought the membership, a snapshot before it.
 const VOUCHED: Duration = Duration::from_secs(30);
-
-/// The unknown leader that a member has vouched for last, and until when that holds.
-#[derive(Debug, Default)]
-pub(crate) struct Vouched(tokio::sync::Mutex<Option<((u64, String), Instant)>>);
-
-/// What a snapshot begins with.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct SnapshotHeader {
-    pub vote: Vote,
-    /// A `SnapshotInfo`, encoded.
-    pub info: Vec<u8>,
-}
 
 /// The gRPC service of the peer port.
 #[derive(Clone, Debug)]
@@ -222,7 +191,13 @@ impl Peer for PeerDoor {
                 .map_err(|error| Status::failed_precondition(error.to_string()))?;
         }
         let status = self.node.status();
+        let knows_sender = status.member(sender.raft_id).is_some();
         let progress = self.node.progress();
+        let digest = |index| {
+            let digest = self.node.reader().digest_at(index);
+            digest.map_or_else(Default::default, |digest| digest.to_vec().into())
+        };
+        let uncommitted = self.node.standing().uncommitted_for();
         let member = self.node.member();
         let (leader_id, leader_node) = status
             .leader
@@ -241,6 +216,13 @@ impl Peer for PeerDoor {
             applied_index: progress.applied_index,
             leader_node,
             clock_ns: self.node.clocks().own().nanos(),
+            knows_sender,
+            digest: digest(progress.applied_index),
+            asked_index: hello.applied_index,
+            digest_asked: digest(hello.applied_index),
+            uncommitted_ms: u64::try_from(uncommitted.as_millis()).unwrap_or(u64::MAX),
+            wants_snapshot: self.node.standing().building() >= Building::Wanted,
+            builds_snapshot: self.node.standing().building() == Building::UnderWay,
         }))
     }
 
@@ -254,6 +236,7 @@ impl Peer for PeerDoor {
             .await?;
         let rpc = decode(&message.payload).map_err(malformed)?;
         let answer = self.node.raft().append_entries(rpc).await.map_err(ended)?;
+        self.node.leader_heard().now();
         Ok(Response::new(peer::AppendEntriesResponse {
             payload: encode(&answer).map_err(malformed)?,
         }))
@@ -360,9 +343,12 @@ impl Peer for PeerDoor {
         let within = Duration::from_millis(u64::from(message.deadline_ms));
         let outcome = tokio::time::timeout(within, self.node.propose_here(command, urgency)).await;
         let outcome = match outcome {
-            Ok(Ok(reply)) => peer::forward_response::Outcome::Reply(machine::table::bytes(&reply).into()),
-            Ok(Err(lost)) => peer::forward_response::Outcome::Error(lost_error(&lost)),
-            Err(_elapsed) => peer::forward_response::Outcome::Error(words(Unavailable::Deadline.word())),
+            Ok(Ok(reply)) => peer::forward_response::Outcome::Reply(machine::row::bytes(&reply).into()),
+            Ok(Err(lost)) => peer::forward_response::Outcome::Unavailable(lost.to_wire().into()),
+            Err(_elapsed) => {
+                let lost = Lost::Unavailable(Unavailable::Deadline);
+                peer::forward_response::Outcome::Unavailable(lost.to_wire().into())
+            }
         };
         Ok(Response::new(peer::ForwardResponse {
             outcome: Some(outcome),
@@ -386,7 +372,7 @@ impl Peer for PeerDoor {
         let (outcome, halt_epoch) = self.node.probe_here(command, within).await;
         Ok(Response::new(peer::ProbeResponse {
             outcome: Some(match outcome {
-                Ok(reply) => peer::probe_response::Outcome::Reply(machine::table::bytes(&reply).into()),
+                Ok(reply) => peer::probe_response::Outcome::Reply(machine::row::bytes(&reply).into()),
                 Err(error) => peer::probe_response::Outcome::Error(error),
             }),
             halt_epoch,
@@ -400,12 +386,49 @@ impl Peer for PeerDoor {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
         self.admit_member(identity.as_ref(), message.sender.as_ref())?;
-        let index = self
+        let answer = match self.node.read_point_here().await {
+            Ok(point) => peer::ReadIndexResponse {
+                index: point.index,
+                now_ns: point.now.nanos(),
+                unavailable: 0,
+            },
+            Err(unavailable) => peer::ReadIndexResponse {
+                unavailable: Lost::Unavailable(unavailable).to_wire().into(),
+                ..peer::ReadIndexResponse::default()
+            },
+        };
+        Ok(Response::new(answer))
+    }
+
+    async fn hold_arguments(
+        &self,
+        request: Request<peer::HoldArgumentsRequest>,
+    ) -> Result<Response<peer::HoldArgumentsResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit_member(identity.as_ref(), message.sender.as_ref())?;
+        let organization = OrganizationId::parse(&message.organization_id).map_err(malformed)?;
+        let approval = ApprovalId::parse(&message.approval_id).map_err(malformed)?;
+        let kept = self
             .node
-            .read_index_here()
-            .await
-            .map_err(|error| Status::unavailable(error.to_string()))?;
-        Ok(Response::new(peer::ReadIndexResponse { index }))
+            .held()
+            .put(&organization, &approval, part(message.successor), &message.params);
+        Ok(Response::new(peer::HoldArgumentsResponse { held: kept.is_ok() }))
+    }
+
+    async fn get_arguments(
+        &self,
+        request: Request<peer::GetArgumentsRequest>,
+    ) -> Result<Response<peer::GetArgumentsResponse>, Status> {
+        let identity = request.extensions().get::<PeerIdentity>().cloned();
+        let message = request.into_inner();
+        self.admit_member(identity.as_ref(), message.sender.as_ref())?;
+        let approval = ApprovalId::parse(&message.approval_id).map_err(malformed)?;
+        let params = self.node.held().get(&approval, part(message.successor));
+        Ok(Response::new(peer::GetArgumentsResponse {
+            held: params.is_some(),
+            params: params.unwrap_or_default().into(),
+        }))
     }
 
     async fn join(
@@ -429,23 +452,17 @@ impl Peer for PeerDoor {
         };
         let answer = self
             .node
-            .admit_again(sender.raft_id, member)
+            .admit_again(sender.raft_id, member, message.last_log_index)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         Ok(Response::new(answer))
     }
 }
 
-fn lost_error(lost: &Lost) -> error::Error {
-    match lost {
-        Lost::NotLeader => words("not_leader"),
-        Lost::Unavailable(unavailable) => words(unavailable.word()),
-    }
-}
-
-fn words(code: &str) -> error::Error {
-    error::Error {
-        code: code.to_owned(),
-        ..error::Error::default()
+fn part(successor: bool) -> HeldPart {
+    if successor {
+        HeldPart::Successor
+    } else {
+        HeldPart::Call
     }
 }
 

@@ -10,7 +10,7 @@ use wire::proto::haltgate::peer::v1::probe_response::Outcome;
 
 use crate::connect::Lane;
 use crate::node::Node;
-use crate::propose::Urgency;
+use crate::proposer::Urgency;
 
 /// The organization of drills. No certificate is of it.
 pub const PROBE_ORGANIZATION: &str = "haltgate.probe";
@@ -70,7 +70,7 @@ impl Node {
     ) -> (Result<Reply, String>, u64) {
         let request = peer::ProbeRequest {
             sender: Some(self.whoami().sender(raft_id)),
-            command: machine::table::bytes(command).into(),
+            command: machine::row::bytes(command).into(),
             deadline_ms: u32::try_from(within.as_millis()).unwrap_or(u32::MAX),
         };
         let mut client = self.peers().client(member, Lane::Urgent);

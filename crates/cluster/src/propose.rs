@@ -1,64 +1,26 @@
-//! From a command to its reply. Commands that wait together travel in one log entry; operators' go first,
-//! in room of their own. Batches never wait on a timer: an idle pipeline takes what there is.
+//! From a command to its reply, wherever the leader is: into this node's queue where it leads, else one hop to the
+//! leader's, with the identity that this node verified and what is left of the caller's deadline.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use machine::{Batch, Command, Reply};
-use openraft::errors::{ClientWriteError, RaftError};
-use store::Payload;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use machine::{Command, Reply};
+use store::Member;
 use tokio::time::Instant;
+use wire::proto::haltgate::peer::v1 as peer;
 
-use crate::clock::Entropy;
-use crate::clocks::{Clocks, Voters};
-use crate::error::Unavailable;
-use crate::node::{Node, RaftNode};
+use crate::connect::Lane;
+use crate::error::{Lost, Unavailable};
+use crate::node::{Leading, Node};
+use crate::proposer::Urgency;
+use crate::raft::Leader;
 
-/// Commands in one log entry: more adds latency for the first without fewer fsyncs for the last.
-const BATCH_MAX: usize = 256;
-/// Batches under way: one being synced, one being replicated, one behind them. An operator's command waits for
-/// these, and for nothing else.
-const IN_FLIGHT_MAX: usize = 3;
-/// Room for agents' calls that wait on the leader: what it decides in a quarter of a second, after which agents
-/// have given up. A full queue answers at once; it never grows.
-const CALLS_MAX: usize = 1_024;
-/// Room that only operators' commands may use.
-const URGENT_MAX: usize = 256;
 /// How long to wait before asking for the leader again, when nothing tells of a change.
 const RETRY: Duration = Duration::from_millis(20);
-
-/// Whether a command waits with the agents' calls or goes before them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Urgency {
-    Call,
-    /// Halts, terminations, memberships, and what the cluster needs to go on.
-    Urgent,
-}
-
-/// Why the leader's queue gave no reply.
-#[derive(Debug)]
-pub(crate) enum Lost {
-    /// Not the leader, or no longer: the command may have been carried out all the same.
-    NotLeader,
-    Unavailable(Unavailable),
-}
-
-struct Waiting {
-    command: Command,
-    answer: oneshot::Sender<Result<Reply, Lost>>,
-}
-
-/// Where commands wait on the leader.
-pub(crate) struct Queues {
-    calls: mpsc::Sender<Waiting>,
-    urgent: mpsc::Sender<Waiting>,
-}
 
 impl Node {
     /// Has a command decided and recorded, wherever the leader is, and gives its reply.
     ///
-    /// A command whose answer was lost on the way is sent again; the retry table makes that harmless.
+    /// A command whose answer was lost on the way is sent again where that is harmless: the retry table knows it.
     ///
     /// # Errors
     /// No reply within `within`: the command may or may not have been carried out.
@@ -69,35 +31,23 @@ impl Node {
         within: Duration,
     ) -> Result<Reply, Unavailable> {
         let deadline = Instant::now() + within;
+        self.in_service()?;
+        self.queues().measure(&command)?;
         let mut changed = self.changed();
         loop {
-            let lost = match self.leader() {
-                Leader::Here => {
-                    match tokio::time::timeout_at(deadline, self.propose_here(command.clone(), urgency)).await
-                    {
-                        Ok(Ok(reply)) => return Ok(reply),
-                        Ok(Err(Lost::NotLeader)) => Unavailable::NoLeader,
-                        Ok(Err(Lost::Unavailable(Unavailable::NoClock))) => Unavailable::NoClock,
-                        Ok(Err(Lost::Unavailable(unavailable))) => return Err(unavailable),
-                        Err(_elapsed) => return Err(Unavailable::Deadline),
-                    }
-                }
-                Leader::HereAlone => return Err(Unavailable::NoQuorum),
-                Leader::There(raft_id, member) => {
-                    match self.forward(raft_id, &member, &command, urgency, deadline).await {
-                        Ok(reply) => return Ok(reply),
-                        Err(Lost::NotLeader) => Unavailable::NoLeader,
-                        Err(Lost::Unavailable(Unavailable::NoClock)) => Unavailable::NoClock,
-                        Err(Lost::Unavailable(Unavailable::NoLeader)) if !self.is_leaderless() => {
-                            Unavailable::NoLeader
-                        }
-                        Err(Lost::Unavailable(unavailable)) => return Err(unavailable),
-                    }
-                }
-                Leader::Unknown if self.is_leaderless() => return Err(Unavailable::NoLeader),
-                Leader::Unknown => Unavailable::NoLeader,
+            let lost = match self.try_once(&command, urgency, deadline).await {
+                Ok(reply) => return Ok(reply),
+                Err(lost) => lost,
             };
-            if let Some(why) = self.status().stopped {
+            let unavailable = match lost {
+                Lost::NotLeader if self.is_leaderless() => return Err(Unavailable::NoLeader),
+                Lost::NotLeader => Unavailable::NoLeader,
+                Lost::Moved if may_be_repeated(&command) => Unavailable::Lost,
+                Lost::Moved => return Err(Unavailable::Lost),
+                Lost::Unavailable(Unavailable::NoClock) => Unavailable::NoClock,
+                Lost::Unavailable(unavailable) => return Err(unavailable),
+            };
+            if let Some(why) = self.ended() {
                 return Err(Unavailable::Stopped(why));
             }
             let again = (Instant::now() + RETRY).min(deadline);
@@ -106,184 +56,98 @@ impl Node {
                 () = tokio::time::sleep_until(again) => {}
             }
             if Instant::now() >= deadline {
-                return Err(lost);
+                return Err(unavailable);
             }
         }
     }
 
-    /// Waits for a place in this node's own log; only the leader has one.
+    async fn try_once(&self, command: &Command, urgency: Urgency, deadline: Instant) -> Result<Reply, Lost> {
+        match self.leader() {
+            Leader::Here => {
+                let replying = self.propose_here(command.clone(), urgency);
+                tokio::time::timeout_at(deadline, replying)
+                    .await
+                    .unwrap_or(Err(Lost::Unavailable(Unavailable::Deadline)))
+            }
+            Leader::HereAlone => Err(Lost::Unavailable(Unavailable::NoQuorum)),
+            Leader::There(raft_id, member) => {
+                self.forward(raft_id, &member, command, urgency, deadline).await
+            }
+            Leader::Unknown => Err(Lost::NotLeader),
+        }
+    }
+
+    /// Waits for a place in this node's own log; only the leader has one. Once the leader knows that it reaches no
+    /// quorum, nothing waits there any longer.
     pub(crate) async fn propose_here(&self, command: Command, urgency: Urgency) -> Result<Reply, Lost> {
         match self.leader() {
             Leader::Here => {}
             Leader::HereAlone => return Err(Lost::Unavailable(Unavailable::NoQuorum)),
             Leader::There(..) | Leader::Unknown => return Err(Lost::NotLeader),
         }
-        let (answer, reply) = oneshot::channel();
-        let queue = match urgency {
-            Urgency::Call => &self.queues().calls,
-            Urgency::Urgent => &self.queues().urgent,
-        };
-        match queue.try_send(Waiting { command, answer }) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                return Err(Lost::Unavailable(Unavailable::Overloaded));
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopped("proposer ended")),
-        }
-        reply
-            .await
-            .unwrap_or_else(|_closed| Err(stopped("proposer ended")))
-    }
-}
-
-/// Where the leader is, as far as this node knows.
-pub(crate) enum Leader {
-    Here,
-    /// This node leads, but has not heard from a quorum for longer than an election takes.
-    HereAlone,
-    There(u64, store::Member),
-    Unknown,
-}
-
-fn stopped(why: &str) -> Lost {
-    Lost::Unavailable(Unavailable::Stopped(why.to_owned()))
-}
-
-/// Takes what waits, stamps it once, and proposes it as one entry.
-pub(crate) struct Proposer {
-    raft: RaftNode,
-    clocks: Arc<Clocks>,
-    entropy: Arc<dyn Entropy>,
-    calls: mpsc::Receiver<Waiting>,
-    urgent: mpsc::Receiver<Waiting>,
-    in_flight: Arc<Semaphore>,
-}
-
-impl Proposer {
-    pub fn new(raft: RaftNode, clocks: Arc<Clocks>, entropy: Arc<dyn Entropy>) -> (Queues, Self) {
-        let (calls, waiting_calls) = mpsc::channel(CALLS_MAX);
-        let (urgent, waiting_urgent) = mpsc::channel(URGENT_MAX);
-        let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-        let proposer = Self {
-            raft,
-            clocks,
-            entropy,
-            calls: waiting_calls,
-            urgent: waiting_urgent,
-            in_flight,
-        };
-        (Queues { calls, urgent }, proposer)
-    }
-
-    pub async fn run(mut self) {
-        while let Some(first) = self.select().await {
-            let Ok(permit) = self.in_flight.clone().acquire_owned().await else {
-                return;
-            };
-            let (commands, answers) = self.take(first);
-            if commands.is_empty() {
-                continue;
-            }
-            let Some(batch) = self.stamp(commands) else {
-                refuse_all(answers, || Lost::Unavailable(Unavailable::NoClock));
-                continue;
-            };
-            let payload = Payload::of(&batch);
-            let raft = self.raft.clone();
-            tokio::spawn(async move {
-                let outcome = raft.client_write(payload).await;
-                drop(permit);
-                match outcome {
-                    Ok(response) => answer_all(answers, response.data.replies),
-                    Err(error) => refuse_all(answers, || lost(&error)),
-                }
-            });
-        }
-    }
-
-    async fn select(&mut self) -> Option<Waiting> {
+        let reply = self.queues().put(command, urgency)?;
         tokio::select! {
-            biased;
-            waiting = self.urgent.recv() => waiting,
-            waiting = self.calls.recv() => waiting,
+            reply = reply => reply,
+            leading = self.stops_leading() => Err(match leading {
+                Leading::Alone => Lost::Unavailable(Unavailable::NoQuorum),
+                Leading::Yes | Leading::No => Lost::Moved,
+            }),
         }
     }
 
-    /// Everything that waits now, operators' commands first, up to a batch; callers that gave up are left out.
-    fn take(&mut self, first: Waiting) -> (Vec<Command>, Vec<oneshot::Sender<Result<Reply, Lost>>>) {
-        let mut commands = Vec::new();
-        let mut answers = Vec::new();
-        let mut weight = 0_usize;
-        let mut first = Some(first);
-        while weight < BATCH_MAX {
-            let next = self
-                .urgent
-                .try_recv()
-                .ok()
-                .or_else(|| first.take())
-                .or_else(|| self.calls.try_recv().ok());
-            let Some(Waiting { command, answer }) = next else {
-                break;
-            };
-            if answer.is_closed() {
-                continue;
+    async fn forward(
+        &self,
+        raft_id: u64,
+        leader: &Member,
+        command: &Command,
+        urgency: Urgency,
+        deadline: Instant,
+    ) -> Result<Reply, Lost> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let request = peer::ForwardRequest {
+            sender: Some(self.whoami().sender(raft_id)),
+            command: machine::row::bytes(command).into(),
+            deadline_ms: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
+            urgent: urgency == Urgency::Urgent,
+        };
+        let lane = match urgency {
+            Urgency::Call => Lane::Calls,
+            Urgency::Urgent => Lane::Urgent,
+        };
+        let mut client = self.peers().client(leader, lane);
+        let answer = match tokio::time::timeout_at(deadline, client.forward(request)).await {
+            Ok(Ok(answer)) => answer.into_inner(),
+            // Refused, or the connection broke: before or after the leader took it, nobody can say.
+            Ok(Err(_status)) => {
+                self.leader_lost();
+                return Err(Lost::Moved);
             }
-            weight = weight.saturating_add(weight_of(&command));
-            commands.push(command);
-            answers.push(answer);
+            Err(_elapsed) => {
+                self.peers().give_up(leader, lane);
+                self.leader_lost();
+                return Err(Lost::Unavailable(Unavailable::Deadline));
+            }
+        };
+        self.leader_found();
+        match answer.outcome {
+            Some(peer::forward_response::Outcome::Reply(reply)) => {
+                minicbor::decode(&reply).map_err(|error| {
+                    Lost::Unavailable(Unavailable::Storage(format!(
+                        "the leader's reply is unreadable: {error}"
+                    )))
+                })
+            }
+            Some(peer::forward_response::Outcome::Unavailable(word)) => Err(Lost::from_wire(word)),
+            Some(peer::forward_response::Outcome::Error(_)) | None => Err(Lost::Moved),
         }
-        if let Some(Waiting { command, answer }) = first {
-            commands.push(command);
-            answers.push(answer);
-        }
-        (commands, answers)
-    }
-
-    /// None while nobody can say what time it is: nothing is stamped then.
-    fn stamp(&self, commands: Vec<Command>) -> Option<Batch> {
-        let proposed = self.clocks.log_time(&Voters::of(&self.raft))?;
-        let mut seed = [0; 16];
-        self.entropy.fill(&mut seed);
-        Some(Batch {
-            proposed,
-            seed,
-            version: machine::VERSION,
-            commands,
-        })
     }
 }
 
-/// Commands of many kilobytes fill a batch alone.
-fn weight_of(command: &Command) -> usize {
+/// Whether a command may be carried out a second time after its answer was lost. A plain call may not: its own first
+/// run has spent the nonce, and the second would be told that it is a repetition, beside a hold that nobody settles.
+fn may_be_repeated(command: &Command) -> bool {
     match command {
-        Command::Seal(_) | Command::Fixture(_) | Command::Seen(_) => BATCH_MAX,
-        _ => 1,
-    }
-}
-
-fn answer_all(answers: Vec<oneshot::Sender<Result<Reply, Lost>>>, replies: Vec<Reply>) {
-    let mut replies = replies.into_iter();
-    for answer in answers {
-        let reply = replies
-            .next()
-            .ok_or_else(|| stopped("an applied entry answered too few commands"));
-        let _gone = answer.send(reply);
-    }
-}
-
-fn refuse_all(answers: Vec<oneshot::Sender<Result<Reply, Lost>>>, why: impl Fn() -> Lost) {
-    for answer in answers {
-        // A caller that has gone away needs no answer.
-        let _gone = answer.send(Err(why()));
-    }
-}
-
-fn lost(error: &RaftError<store::Raft, ClientWriteError<store::Raft>>) -> Lost {
-    match error {
-        RaftError::APIError(
-            ClientWriteError::ForwardToLeader(_) | ClientWriteError::LogEntryDiscarded(_),
-        ) => Lost::NotLeader,
-        RaftError::APIError(other) => stopped(&other.to_string()),
-        RaftError::Fatal(fatal) => stopped(&fatal.to_string()),
+        Command::PreExec(call) => call.request.is_some(),
+        _ => true,
     }
 }

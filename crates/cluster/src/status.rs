@@ -10,9 +10,11 @@ pub struct Status {
     pub cluster_id: Option<String>,
     pub role: Role,
     pub term: u64,
-    /// The Raft id and addresses of the leader, where one is known.
+    /// The Raft id and addresses of the leader, where one is heard from.
     pub leader: Option<(u64, Member)>,
     pub members: Vec<MemberStatus>,
+    /// A change of the voters is under way: both the old set and the new one are needed for every decision.
+    pub changing: bool,
     pub last_log: u64,
     pub committed: u64,
     pub applied: u64,

@@ -8,7 +8,7 @@ use cluster::Urgency;
 use decision::SessionId;
 use machine::Command;
 use machine::command::{Principal, RefusedAtEdge};
-use machine::table::Session;
+use machine::row::Session;
 use wire::rpc::Rpc;
 use wire::{Code, Failure};
 
@@ -16,8 +16,8 @@ use crate::accept::Caller;
 use crate::door::Door;
 use crate::identity::Identity;
 use crate::roles::{Target, permits, who_may};
-use crate::rows;
 use crate::tls::wall_seconds;
+use machine::row::Read as _;
 
 /// How long an entry about a refused identity may take to be recorded.
 const RECORD: Duration = Duration::from_secs(2);
@@ -77,6 +77,11 @@ impl Door {
             deadline: arrived + within,
         };
         self.permit(&ask, Target::InState)?;
+        // What this node holds is not what its cluster holds: it may say so, and nothing else.
+        if !matches!(rpc, Rpc::ClusterStatus | Rpc::ClusterMembers) {
+            let in_service = self.node.in_service();
+            in_service.map_err(|why| self.unavailable(&why.into()))?;
+        }
         Ok(ask)
     }
 
@@ -137,7 +142,7 @@ impl Door {
         if !self.suspects.know(&ask.identity) {
             return Ok(());
         }
-        match self.local(|view| rows::session(view, id))? {
+        match self.local(|view| view.session(id))? {
             Some(session) => self.speaks_for(ask, id, &session),
             None => Ok(()),
         }

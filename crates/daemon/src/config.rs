@@ -269,7 +269,7 @@ pub struct AuditSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimingSection {
-    /// How often a leader is heard from, milliseconds. 200: five in the shortest election timeout.
+    /// How often a leader is heard from, milliseconds. 150: six in the shortest silence before an election.
     ///
     /// config key: `timing.heartbeat_ms`
     pub heartbeat_ms: u64,
@@ -277,7 +277,8 @@ pub struct TimingSection {
     ///
     /// config key: `timing.election_min_ms`
     pub election_min_ms: u64,
-    /// Longest such silence, milliseconds. 2,000: drawn between the two, so that candidates differ.
+    /// Longest such silence, milliseconds. 1,200: drawn between the two, so that candidates differ. Half of it is how
+    /// long nobody may vote against a leader that was heard from, so it is below twice `election_min_ms`.
     ///
     /// config key: `timing.election_max_ms`
     pub election_max_ms: u64,
@@ -286,9 +287,9 @@ pub struct TimingSection {
 impl Default for TimingSection {
     fn default() -> Self {
         Self {
-            heartbeat_ms: 200,
+            heartbeat_ms: 150,
             election_min_ms: 1_000,
-            election_max_ms: 2_000,
+            election_max_ms: 1_200,
         }
     }
 }
@@ -458,6 +459,12 @@ impl Config {
         if election_min_ms >= election_max_ms {
             return wrong("timing.election_max_ms", "must be above timing.election_min_ms");
         }
+        if election_min_ms.saturating_sub(election_max_ms / 2) <= heartbeat_ms {
+            return wrong(
+                "timing.election_max_ms",
+                "half of it and timing.heartbeat_ms must be below timing.election_min_ms",
+            );
+        }
         if self.raft.snapshot_every == 0 || self.raft.log_kept < 100 {
             return wrong("raft", "snapshot_every must be above 0, log_kept at least 100");
         }
@@ -555,6 +562,7 @@ impl Config {
             election_max: Duration::from_millis(self.timing.election_max_ms),
             snapshot_every: self.raft.snapshot_every,
             log_kept: self.raft.log_kept,
+            ..cluster::Options::default()
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use audit::Signer;
 use cluster::{MemberError, Node, Unavailable};
 use decision::SessionId;
-use machine::table::Fault;
+use machine::row::Fault;
 use machine::{Refusal, Reply};
 use store::StateView;
 use tokio::sync::watch;
@@ -154,9 +154,18 @@ impl Door {
         let retry_after_ms = match unavailable {
             Unavailable::Overloaded | Unavailable::NoClock => 50,
             Unavailable::NoLeader | Unavailable::NoQuorum => self.config.timing.election_min_ms,
-            Unavailable::Deadline | Unavailable::Storage(_) | Unavailable::Stopped(_) => 0,
+            Unavailable::Deadline
+            | Unavailable::Lost
+            | Unavailable::TooLarge { .. }
+            | Unavailable::Storage(_)
+            | Unavailable::OutOfService(_)
+            | Unavailable::Stopped(_) => 0,
         };
-        Failure::new(Code::DaemonUnavailable, unavailable.to_string()).retry_after_ms(retry_after_ms)
+        let code = match unavailable {
+            Unavailable::TooLarge { .. } => Code::MessageTooLarge,
+            _ => Code::DaemonUnavailable,
+        };
+        Failure::new(code, unavailable.to_string()).retry_after_ms(retry_after_ms)
     }
 
     /// Why a change of membership was not made.

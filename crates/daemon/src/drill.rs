@@ -8,8 +8,9 @@ use cluster::PROBE_ORGANIZATION;
 use decision::{
     AgentId, Digest, HaltScope, NanoUsd, OrganizationId, Reason, RequestId, SessionId, ToolName, Verdict,
 };
+use machine::Working;
 use machine::command::{AgentPattern, EndSession, Engage, Params, PreExec, Principal, Register, Release};
-use machine::table::{CALL_WINDOW, Fault, HaltMode, Read as _, Rows, Working};
+use machine::row::{CALL_WINDOW, Fault, HaltMode, Read as _, Rows};
 use machine::{Command, Reply, Scope};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::{Code, Failure};
@@ -246,8 +247,9 @@ mod tests {
 
     use decision::Timestamp;
     use machine::command::{Init, Principal};
-    use machine::table::{Change, Key, Row, Working};
+    use machine::row::{Key, Row};
     use machine::{Batch, Command, Guard, Position};
+    use machine::{Change, Working};
 
     use super::holds;
 

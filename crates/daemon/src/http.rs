@@ -49,7 +49,11 @@ async fn readyz(State(door): State<Arc<Door>>) -> Response {
         obstacles.push(emergency::ENGAGED.to_owned());
     }
     if obstacles.is_empty() {
-        return (StatusCode::OK, "ready\n").into_response();
+        let text = match door.node.status().changing {
+            true => "ready\na change of members is under way\n",
+            false => "ready\n",
+        };
+        return (StatusCode::OK, text).into_response();
     }
     let mut lines = obstacles.join("\n");
     lines.push('\n');

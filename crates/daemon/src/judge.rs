@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use cluster::{Entropy as _, SystemEntropy};
 use decision::policy::{Asked, evaluate};
 use decision::{Reason, ToolName, Verdict};
+use machine::Working;
 use machine::command::{PreExec, RuleFacts};
 use machine::reply::VerdictReply;
-use machine::table::{Fault, Read as _, Rows, Working};
-use machine::{Batch, Leash, Position};
+use machine::row::{Fault, Read as _, Rows};
+use machine::{Batch, GuardPath, Position};
 use wire::guard::{LookedAt, Question};
 use wire::{Code, Failure};
 
@@ -50,13 +51,13 @@ pub fn verdict(judged: Judged) -> Result<VerdictReply, Failure> {
 pub fn found<R: Rows>(rows: &R, question: &Question<'_>) -> Result<Option<RuleFacts>, Fault> {
     let Question { call, looked_at, .. } = question;
     match rows.session(&call.session)? {
-        Some(session) => Ok(under(&Leash::of(rows, &session)?, &call.tool, looked_at)),
+        Some(session) => Ok(under(&GuardPath::of(rows, &session)?, &call.tool, looked_at)),
         None => Ok(None),
     }
 }
 
 /// What the rules of these guards say; none where there are none.
-pub fn under(leash: &Leash, tool: &ToolName, looked_at: &LookedAt<'_>) -> Option<RuleFacts> {
+pub fn under(leash: &GuardPath, tool: &ToolName, looked_at: &LookedAt<'_>) -> Option<RuleFacts> {
     if leash.guards().iter().all(|(_, guard)| guard.rules.is_empty()) {
         return None;
     }
@@ -107,8 +108,8 @@ mod tests {
     use decision::json::Value;
     use decision::policy::{Denied, Effect, Matched, Rule};
     use decision::{AgentId, GuardId, OrganizationId, RuleId, Timestamp, ToolName};
-    use machine::table::{Key, Row, Session};
-    use machine::{Guard, GuardScope, Leash};
+    use machine::row::{Key, Row, Session};
+    use machine::{Guard, GuardPath, GuardScope};
     use wire::guard::LookedAt;
 
     use super::under;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     /// The leash of a session that named the guard `leaf`.
-    fn leash(default: Guard, leaf: Guard) -> Leash {
+    fn leash(default: Guard, leaf: Guard) -> GuardPath {
         let acme = OrganizationId::parse("acme").unwrap();
         let named = GuardId::parse("leaf").unwrap();
         let rows = BTreeMap::from([
@@ -140,7 +141,7 @@ mod tests {
         let bot = AgentId::parse("bot-1").unwrap();
         let mut session = Session::opened(acme, bot, BTreeMap::new(), Timestamp::ZERO);
         session.guard = Some(named);
-        Leash::of(&rows, &session).unwrap()
+        GuardPath::of(&rows, &session).unwrap()
     }
 
     #[test]

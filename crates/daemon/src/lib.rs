@@ -35,7 +35,6 @@ mod observe;
 mod order;
 mod road;
 pub mod roles;
-mod rows;
 mod run;
 mod service;
 pub mod signing_key;

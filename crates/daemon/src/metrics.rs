@@ -114,6 +114,11 @@ families! {
     raft_applied_index: IntGauge "haltgate_raft_applied_index" "Newest entry that this node has applied.";
     raft_snapshot_index: IntGauge "haltgate_raft_snapshot_index" "Last entry in this node's snapshot.";
     raft_purged_index: IntGauge "haltgate_raft_purged_index" "Last entry that is only in snapshots.";
+    raft_uncommitted_seconds: Gauge "haltgate_raft_uncommitted_seconds"
+        "How long the leader's oldest uncommitted entry has waited, as far as this node knows.";
+    out_of_service: IntGaugeVec "haltgate_out_of_service"
+        "1 for what keeps this node from answering: its data is not its cluster's." ["why"];
+    snapshot_failures: IntGauge "haltgate_snapshot_failures" "Snapshots that could not be built since the start.";
 }
 
 impl Metrics {

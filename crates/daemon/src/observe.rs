@@ -29,6 +29,15 @@ pub fn now(door: &Door) {
     metrics.raft_applied_index.set(gauge(progress.applied_index));
     metrics.raft_snapshot_index.set(gauge(status.snapshot));
     metrics.raft_purged_index.set(gauge(status.purged));
+    let standing = door.node.standing();
+    metrics
+        .raft_uncommitted_seconds
+        .set(standing.uncommitted_for().as_secs_f64());
+    metrics.snapshot_failures.set(gauge(standing.snapshots_failed()));
+    metrics.out_of_service.reset();
+    if let Err(why) = door.node.in_service() {
+        metrics.out_of_service.with_label_values(&[why.word()]).set(1);
+    }
     metrics.halt_epoch.set(gauge(progress.halt_epoch));
     metrics.audit_sequence.set(gauge(progress.head_sequence));
     metrics

@@ -6,7 +6,7 @@ use machine::command::{
     Register, Release, SessionAct, SetBudget,
 };
 use machine::reply::{ApprovalReply, HaltReply, Place, Redeemed, Registered, Settled, VerdictReply};
-use machine::table::{Account, SessionStatus};
+use machine::row::{Account, SessionStatus};
 use machine::{Command, Guard, Reply};
 use wire::{Code, Failure};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use decision::{SessionId, Verdict};
 use machine::command::{AttachShown, PreExec, RuleFacts};
 use machine::reply::VerdictReply;
-use machine::table::Read as _;
+use machine::row::Read as _;
 use prost::Message as _;
 use store::StateView;
 use wire::guard::Question;
@@ -17,7 +17,7 @@ use crate::admit::Ask;
 use crate::door::Door;
 use crate::judge;
 use crate::metrics::Metrics;
-use crate::rows;
+use machine::query;
 
 /// How often one call is judged anew because its rules changed meanwhile: a guard is written by people, seldom.
 const JUDGED_MAX: usize = 4;
@@ -137,8 +137,8 @@ pub fn is_overtaken(door: &Door, id: &SessionId, epoch: u64) -> Result<bool, Fai
     if door.node.progress().halt_epoch <= epoch {
         return Ok(false);
     }
-    door.local(|view| match rows::session(view, id)? {
-        Some(session) => Ok(rows::halted(view, id, &session)?.is_some()),
+    door.local(|view| match view.session(id)? {
+        Some(session) => Ok(query::halted(view, id, &session)?.is_some()),
         // Gone already: whatever runs now runs unseen.
         None => Ok(true),
     })

@@ -91,6 +91,12 @@ async fn obstacles(door: &Door) -> Vec<String> {
         found.push("not a member of a cluster: run `haltgate init`, or `haltgate join`".to_owned());
         return found;
     }
+    if let Err(why) = door.node.in_service() {
+        found.push(format!("{}: {why}", why.word()));
+    }
+    if door.node.standing().is_stuck() {
+        found.push("stuck: the leader's oldest entry is not committed within two seconds".to_owned());
+    }
     let behind = status.committed.saturating_sub(status.applied);
     if behind > BEHIND_MAX {
         found.push(format!("catching up: {behind} log entries behind"));

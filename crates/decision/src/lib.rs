@@ -18,6 +18,7 @@ pub mod decide;
 pub mod digest;
 pub mod facts;
 mod float;
+pub mod halt;
 pub mod id;
 pub mod json;
 pub mod limits;
@@ -35,10 +36,11 @@ pub use facts::{
     BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition,
 };
 pub use float::billionths;
+pub use halt::HaltMode;
 pub use id::{
     AgentId, ApprovalId, GuardId, InvalidId, KeyId, OrganizationId, RequestId, RuleId, SessionId, ToolName,
 };
-pub use money::{NanoUsd, PerBillion};
+pub use money::{Limit, NanoUsd, PerBillion};
 pub use pattern::{Pattern, ToolPattern};
 pub use time::{DurationNs, Timestamp};
 pub use verdict::{DenyReason, HaltScope, Reason, Verdict};

@@ -154,3 +154,25 @@ impl PerBillion {
 const fn u32_of(small: u8) -> u32 {
     small as u32
 }
+
+/// An account's ceiling. Zero is not one of them: say `Suspended`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Limit {
+    #[n(0)]
+    Amount(#[n(0)] NanoUsd),
+    #[n(1)]
+    Unlimited,
+    #[n(2)]
+    Suspended,
+}
+
+/// Writes the amount, `unlimited` or `suspended`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::Amount(amount) => amount.fmt(f),
+            Limit::Unlimited => f.write_str("unlimited"),
+            Limit::Suspended => f.write_str("suspended"),
+        }
+    }
+}

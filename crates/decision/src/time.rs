@@ -29,6 +29,11 @@ impl Timestamp {
         Timestamp(self.0.saturating_add(span.0))
     }
 
+    /// The next instant.
+    pub const fn just_after(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     /// Measures the span since an earlier time; zero where `earlier` is later.
     pub const fn since(self, earlier: Timestamp) -> DurationNs {
         DurationNs(self.0.saturating_sub(earlier.0))

@@ -1,4 +1,4 @@
-//! P1–P9: what holds for every call, whatever the facts.
+//! D1–D10 (SPEC 19): what holds for every call, whatever the facts.
 
 use decision::decide::{Rule, RuleSet, decide};
 use decision::digest::Digest;
@@ -15,12 +15,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn p1_same_facts_give_the_same_answer(call in call()) {
+    fn d2_same_facts_give_the_same_answer(call in call()) {
         prop_assert_eq!(decide(&call.facts()), decide(&call.clone().facts()));
     }
 
     #[test]
-    fn p2_every_call_gets_an_answer_whose_reason_can_be_read_back(call in call()) {
+    fn d1_every_call_gets_an_answer_whose_reason_can_be_read_back(call in call()) {
         let decision = decide(&call.facts());
         for reason in std::iter::once(&decision.reason).chain(&decision.also) {
             let word = reason.word();
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn p2_any_bytes_are_inspected_and_any_fixture_is_decided(bytes in any::<Vec<u8>>(), text in "[\\[\\]{}\",:0-9eE.+\\\\u a-z-]{0,40}") {
+    fn d1_any_bytes_are_inspected_and_any_fixture_is_decided(bytes in any::<Vec<u8>>(), text in "[\\[\\]{}\",:0-9eE.+\\\\u a-z-]{0,40}") {
         for input in [bytes.as_slice(), text.as_bytes()] {
             let facts = inspect(input);
             prop_assert_eq!(facts.malformed, facts.digest.is_none());
@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn p2_canonical_form_is_a_fixed_point(value in json()) {
+    fn d2_canonical_form_is_a_fixed_point(value in json()) {
         let text = format!("{{\"v\":{value}}}");
         let canonical = canonical_params(text.as_bytes());
         prop_assert!(canonical.is_ok(), "{}", text);
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn p3_open_circuit_or_engaged_halt_is_never_allowed(call in call(), halted: bool) {
+    fn d3_open_circuit_or_engaged_halt_is_never_allowed(call in call(), halted: bool) {
         let scope = halted.then_some(HaltScope::Global);
         let decision = decide(&Facts { halt: scope, circuit_tripped: !halted, ..call.facts() });
         prop_assert_eq!(decision.verdict == Verdict::Hitl, false);
@@ -60,12 +60,12 @@ proptest! {
     }
 
     #[test]
-    fn p4_replayed_nonce_is_denied(call in call()) {
+    fn d4_replayed_nonce_is_denied(call in call()) {
         prop_assert_eq!(decide(&Facts { nonce_seen: true, ..call.facts() }).verdict, Verdict::Deny);
     }
 
     #[test]
-    fn p5_enforced_budget_is_never_overspent_without_a_person(call in call()) {
+    fn d6_enforced_budget_is_never_overspent_without_a_person(call in call()) {
         let facts = Facts { mode: Mode::Enforce, budget_enforced: true, ..call.facts() };
         let decision = decide(&facts);
         if let (Verdict::Allow, false, Some(budget)) = (decision.verdict, decision.released, facts.budget) {
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn p6_no_more_identical_calls_run_than_the_limit(max in 0_u32..20, error: bool, amplify: bool) {
+    fn d5_no_more_identical_calls_run_than_the_limit(max in 0_u32..20, error: bool, amplify: bool) {
         let mut ran = 0;
         for _call in 0..40 {
             let facts = Facts {
@@ -97,14 +97,20 @@ proptest! {
     }
 
     #[test]
-    fn p7_what_cannot_be_judged_is_not_allowed(call in call(), malformed: bool) {
+    fn d7_always_asking_allows_only_what_a_person_released(call in call()) {
+        let decision = decide(&Facts { hitl: HitlRule::Always, mode: Mode::Enforce, ..call.facts() });
+        prop_assert!(decision.verdict != Verdict::Allow || decision.released);
+    }
+
+    #[test]
+    fn d8_what_cannot_be_judged_is_not_allowed(call in call(), malformed: bool) {
         let decision = decide(&Facts { malformed, opaque: !malformed, mode: Mode::Enforce, ..call.facts() });
         prop_assert!(decision.verdict != Verdict::Allow || (decision.released && !malformed));
         prop_assert!(!malformed || decision.verdict == Verdict::Deny);
     }
 
     #[test]
-    fn p8_rejection_is_final(call in call(), spent: bool) {
+    fn d9_rejection_is_final(call in call(), spent: bool) {
         let mut call = call;
         call.status = Status::Paused { held: true, decided: true };
         call.transition = Some(Transition {
@@ -116,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn p8_only_the_approved_call_is_released(call in call()) {
+    fn d9_only_the_approved_call_is_released(call in call()) {
         let decision = decide(&call.facts());
         if decision.released {
             let transition = call.transition.unwrap_or(UNBOUND);
@@ -132,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn p9_setting_one_more_extension_never_loosens_the_answer(call in call(), extension in 0_usize..17) {
+    fn d10_setting_one_more_extension_never_loosens_the_answer(call in call(), extension in 0_usize..17) {
         // Without a draw: X denies only what would be allowed, so a question takes its place.
         let plain = Facts { draw: None, ..call.facts() };
         let mut stricter = plain.clone();
@@ -163,14 +169,14 @@ proptest! {
     }
 
     #[test]
-    fn p9_drawing_never_loosens_the_answer(call in call(), drawn: u32) {
+    fn d10_drawing_never_loosens_the_answer(call in call(), drawn: u32) {
         let without = Facts { draw: None, ..call.facts() };
         let with = Facts { draw: Some(ProbabilisticDraw { drawn, jitter: PerBillion::ONE }), ..call.facts() };
         prop_assert!(strictness(decide(&with).verdict) >= strictness(decide(&without).verdict));
     }
 
     #[test]
-    fn p9_no_mode_softens_what_always_answers(call in call()) {
+    fn d10_no_mode_softens_what_always_answers(call in call()) {
         let enforced = decide(&Facts { mode: Mode::Enforce, hitl: HitlRule::Never, ..call.facts() });
         let softest = decide(&Facts { mode: Mode::Observe, hitl: HitlRule::OnDeny, ..call.facts() });
         let rule = enforced.rule;

@@ -1,8 +1,8 @@
-//! The published SP/1.0 files, the reference's 10,000 answers and AgentBrake's to 1,500 sequences, where
-//! they are at hand.
+//! The published SP/1.0 files, the reference's 10,000 answers and AgentBrake's to 1,500 sequences.
 //!
-//! They live outside the project: `HALTGATE_CONFORMANCE` names their folder. The project's own table of
-//! the same 29 vectors is in `vectors.rs`, that of the detectors in `behaviour.rs`; both always run.
+//! They live outside the project: `HALTGATE_CONFORMANCE` names their folder, and `.ci/tests` runs these tests where
+//! it is there. The project's own table of the same 29 vectors is in `vectors.rs`, that of the detectors in
+//! `behaviour.rs`; both always run.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that breaks says where")]
 
@@ -18,8 +18,9 @@ use decision::params::{Inspected, canonical_json};
 use decision::pattern::ToolPattern;
 
 #[test]
+#[ignore = "needs the published files: HALTGATE_CONFORMANCE names their folder"]
 fn published_vectors_hold_with_their_digests() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     let mut vectors = 0;
     for name in ["conformance.json", "conformance-1.0.1.json"] {
         let text = std::fs::read(folder.join(name)).expect("a published file");
@@ -34,8 +35,9 @@ fn published_vectors_hold_with_their_digests() {
 }
 
 #[test]
-fn core_agrees_with_the_reference_on_ten_thousand_random_cases() {
-    let Some(folder) = folder() else { return };
+#[ignore = "needs the published files: HALTGATE_CONFORMANCE names their folder"]
+fn published_answers_of_the_reference_to_ten_thousand_random_cases_are_the_cores() {
+    let folder = folder();
     let text = unpacked(&folder.join("decide_vectors.jsonl.gz"));
     let mut cases = 0;
     for line in text.lines() {
@@ -49,8 +51,9 @@ fn core_agrees_with_the_reference_on_ten_thousand_random_cases() {
 }
 
 #[test]
-fn detectors_agree_with_agentbrake_on_fifteen_hundred_sequences() {
-    let Some(folder) = folder() else { return };
+#[ignore = "needs the published files: HALTGATE_CONFORMANCE names their folder"]
+fn published_answers_of_agentbrake_to_fifteen_hundred_sequences_are_the_detectors() {
+    let folder = folder();
     let text = unpacked(&folder.join("detector_vectors.jsonl.gz"));
     let mut steps = 0;
     for line in text.lines() {
@@ -158,12 +161,12 @@ fn unpacked(path: &Path) -> String {
     text
 }
 
-fn folder() -> Option<PathBuf> {
+fn folder() -> PathBuf {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/conformance");
     #[expect(
         clippy::disallowed_methods,
         reason = "the test looks for files outside the project"
     )]
     let folder = std::env::var("HALTGATE_CONFORMANCE").unwrap_or_else(|_| beside.to_owned());
-    Some(PathBuf::from(folder)).filter(|folder| folder.join("decide_vectors.jsonl.gz").exists())
+    PathBuf::from(folder)
 }

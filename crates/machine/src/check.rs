@@ -6,14 +6,11 @@ use std::collections::BTreeMap;
 
 use decision::{AgentId, ApprovalId, GuardId, NanoUsd, OrganizationId, RequestId, SessionId, Timestamp};
 
-use crate::approval::{Approval, OPEN_APPROVALS_MAX};
-use crate::nonce::nonce_place;
-use crate::scope::{AccountId, GuardScope, Scope};
-use crate::table::{
-    Account, Answer, Call, DueWork, Fault, Hold, Key, Phase, Recorded, Requester, Row, Rows, SESSION_KEPT,
-    Session, SessionStatus,
+use crate::row::{
+    Account, Answer, Approval, Call, DueWork, Fault, Hold, Key, Nonces, OPEN_APPROVALS_MAX, Phase, Recorded,
+    Requester, Row, Rows, SESSION_KEPT, Session, SessionStatus, Tally,
 };
-use crate::tally::Tally;
+use crate::scope::{AccountId, GuardScope, Scope};
 
 /// Reads all rows that the invariants are about, and gives what is broken.
 ///
@@ -89,7 +86,7 @@ pub fn broken(rows: &BTreeMap<Key, Row>) -> Vec<String> {
             (Key::Session(id), Row::Session(session)) => check.session(id, session),
             (Key::Call(id, number), Row::Call(call)) => check.call(id, *number, call),
             (Key::Hold(id, number), Row::Hold(hold)) => check.hold(id, *number, hold),
-            (Key::Request(Requester::Session(id), request), Row::Request(recorded)) => {
+            (Key::Request(Requester::Session(id), request), Row::Recorded(recorded)) => {
                 check.request(id, request, recorded);
             }
             (Key::Approval(id), Row::Approval(approval)) => check.approval(id, approval),
@@ -236,11 +233,8 @@ impl Check<'_> {
             )
         });
         let spends = !matches!(call.phase, Phase::Denied | Phase::Waiting);
-        let (block, word, bit) = nonce_place(call.nonce);
-        let seen = matches!(
-            self.rows.get(&Key::Nonces(id.clone(), block)),
-            Some(Row::Nonces(nonces)) if nonces.bits.get(word).is_some_and(|bits| bits & bit != 0)
-        );
+        let nonces = self.rows.get(&Key::Nonces(id.clone(), Nonces::block(call.nonce)));
+        let seen = matches!(nonces, Some(Row::Nonces(nonces)) if nonces.has(call.nonce));
         self.fail(seen || !spends || going, || {
             format!("call {id}/{number}: its nonce {} is not spent", call.nonce)
         });

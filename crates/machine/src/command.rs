@@ -12,9 +12,12 @@ use decision::{
 };
 use minicbor::{Decode, Encode};
 
-use crate::guard::Guard;
+use crate::row::Guard;
 use crate::scope::{AccountId, GuardScope, Scope};
-use crate::table::HaltMode;
+
+pub use crate::principal::{AgentPattern, Principal};
+pub use crate::row::Successor;
+pub use decision::{HaltMode, Limit};
 
 /// What one log entry carries: commands that waited together, stamped once by the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -102,52 +105,6 @@ pub enum Command {
     /// Uses a ticket up, before its call runs.
     #[n(21)]
     Redeem(#[n(0)] Redeem),
-}
-
-/// Who speaks: the identity that the ingress node read from the client's certificate.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Principal {
-    /// The certificate's path, such as `org/acme/agent/bot-1` or `cluster/admin/root`.
-    #[n(0)]
-    pub name: String,
-    /// The organization it is bound to; none for a cluster-wide role.
-    #[n(1)]
-    pub organization: Option<OrganizationId>,
-    /// The agents it may speak for.
-    #[n(2)]
-    pub agents: Vec<AgentPattern>,
-}
-
-/// Agents of the principal's organization: one name, or all that start with a prefix.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub enum AgentPattern {
-    #[n(0)]
-    Exact(#[n(0)] AgentId),
-    #[n(1)]
-    Prefix(#[n(0)] String),
-}
-
-impl AgentPattern {
-    /// Says whether the agent is one of those named.
-    pub fn matches(&self, agent: &AgentId) -> bool {
-        match self {
-            AgentPattern::Exact(id) => id == agent,
-            AgentPattern::Prefix(prefix) => agent.as_str().starts_with(prefix.as_str()),
-        }
-    }
-}
-
-impl Principal {
-    /// Says whether this principal may speak for the agent.
-    pub fn speaks_for(&self, organization: &OrganizationId, agent: &AgentId) -> bool {
-        self.organization.as_ref() == Some(organization)
-            && self.agents.iter().any(|pattern| pattern.matches(agent))
-    }
-
-    /// Says whether this principal's reach includes the organization (cluster-wide roles reach all).
-    pub fn reaches(&self, organization: &OrganizationId) -> bool {
-        self.organization.as_ref().is_none_or(|own| own == organization)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -238,7 +195,7 @@ pub struct PreExec {
 /// What the proposing node found with the rules that it knew.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct RuleFacts {
-    /// Of the guards that they are of ([`Leash::digest`](crate::Leash::digest)). Under others they do not hold.
+    /// Of the guards that they are of ([`GuardPath::digest`](crate::GuardPath::digest)). Under others they do not hold.
     #[n(0)]
     pub policy_digest: Digest,
     /// What each guard's rules say, outermost first.
@@ -308,17 +265,6 @@ pub struct EndSession {
     pub by: Principal,
     #[n(1)]
     pub session: SessionId,
-}
-
-/// An account's ceiling. Zero is not one of them: say `Suspended`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum Limit {
-    #[n(0)]
-    Amount(#[n(0)] NanoUsd),
-    #[n(1)]
-    Unlimited,
-    #[n(2)]
-    Suspended,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -486,13 +432,6 @@ pub struct Decide {
     pub request: Request,
 }
 
-impl Decide {
-    /// Digest of what was said, without who said it in which request.
-    pub fn said(&self) -> Digest {
-        Digest::of(&crate::table::bytes(&(&self.ruling, &self.info_digest)))
-    }
-}
-
 /// What a person decides about a held call.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Ruling {
@@ -519,24 +458,6 @@ impl Ruling {
             Self::Escalate => "escalate",
         }
     }
-}
-
-/// The call that a person put in the place of a held one: same tool, other parameters.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Successor {
-    /// Suggested to the agent, not bound; 0 = the next free one.
-    #[n(0)]
-    pub call_number: u64,
-    /// 0 = drawn by the cluster.
-    #[n(1)]
-    pub nonce: u64,
-    #[n(2)]
-    pub digest: Digest,
-    #[cbor(n(3), with = "minicbor::bytes")]
-    pub params: Vec<u8>,
-    /// Suggested to the agent.
-    #[n(4)]
-    pub request: Option<RequestId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -1,9 +1,8 @@
 //! What others may watch: pushed after the write that made it true.
 
-use decision::{ApprovalId, Reason, SessionId, Verdict};
+use decision::{ApprovalId, HaltMode, Reason, SessionId, Verdict};
 
 use crate::scope::Scope;
-use crate::table::HaltMode;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {

@@ -1,50 +1,47 @@
 //! The replicated state machine: commands in; replies, changed rows, audit entries and events out.
 //!
 //! ```text
-//!            Batch{proposed, seed, commands}      Rows (RocksDB, a map, a test)
-//!                          │                        │ read, scan
-//!                          ▼                        ▼
-//!   apply ── one match ─► session · pre_exec (asked ► decide ► counted) · approval · ticket · post_exec · budget · guard_put · halt · due
-//!                          │
-//!                          ▼
-//!        Applied{replies, entries, events} + changes of the rows, written as one
+//!   Batch{proposed, seed, commands}        Rows (RocksDB, a map, a test)
+//!                 │                          │ read, scan
+//!                 ▼                          ▼
+//!   apply ─ one match ─► op/ ─ a file a command ─► step/ ─ shared moves ─► turn ─ rows, due work, audit, retries
+//!                 │                                                             │
+//!                 ▼                                                             ▼
+//!   Applied{replies, entries, events}          +          changes of the rows, written as one
 //! ```
+//!
+//! In floors, each using only those below it: `apply`, `op/`, `step/`, `turn`, what is read of several tables
+//! (`guard_path`, `stops`, `ticket`), `command`, `working`, `row/`, names. `query` and `check` only read.
+//! `tests/tests/floors.rs` holds that.
 //!
 //! Pure: no clock, no randomness, no I/O. The same log gives the same bytes on every replica.
 
 mod apply;
-pub mod approval;
-mod asked;
-mod budget;
 pub mod check;
 pub mod command;
-mod counted;
-mod due;
+mod encoding;
 mod event;
-mod fixture;
-mod guard;
-mod guard_put;
-mod halt;
-pub mod leash;
-mod nonce;
-mod post_exec;
-mod pre_exec;
-pub mod price;
-mod replay;
-pub mod reply;
+mod guard_check;
+pub mod guard_path;
+mod op;
+mod principal;
+pub mod query;
+pub mod row;
 mod scope;
-mod session;
-pub mod table;
-mod tally;
+mod step;
+mod stops;
 pub mod ticket;
+mod turn;
+mod working;
 
-pub use apply::{Applied, Position, VERSION, apply};
+pub use apply::{Applied, VERSION, apply};
 pub use command::{Batch, Command};
-pub use due::is_due;
 pub use event::Event;
-pub use guard::{BudgetScope, Guard, LatchScope, PauseScope, ToolLimit, TripPolicy, Unsettled, Window};
-pub use halt::{Stops, above as stops_above, scope_of};
-pub use leash::Leash;
-pub use reply::{Refusal, Reply};
+pub use guard_path::GuardPath;
+pub use query::is_due;
+pub use row::reply::{self, Refusal, Reply};
+pub use row::{BudgetScope, Guard, LatchScope, PauseScope, ToolLimit, TripPolicy, Unsettled, Window};
 pub use scope::{AccountId, GuardScope, InvalidScope, Scope};
-pub use tally::Tally;
+pub use stops::{Stops, scope_of};
+pub use turn::Position;
+pub use working::{Change, Working};

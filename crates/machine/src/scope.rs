@@ -60,6 +60,44 @@ pub struct InvalidScope {
     expected: &'static str,
 }
 
+impl Scope {
+    /// The organization that is named; none for all, and for a session, whose id does not say it.
+    pub fn organization(&self) -> Option<&OrganizationId> {
+        match self {
+            Self::Organization(of) | Self::Agent(of, _) | Self::Guard(of, _) => Some(of),
+            Self::Global | Self::Session(_) => None,
+        }
+    }
+}
+
+impl AccountId {
+    /// The organization that is named; none for a session, whose id does not say it.
+    pub fn organization(&self) -> Option<&OrganizationId> {
+        match self {
+            Self::Organization(of) | Self::Agent(of, _) | Self::Guard(of, _) => Some(of),
+            Self::Session(_) => None,
+        }
+    }
+}
+
+impl GuardScope {
+    /// The organization that the guard is of; none for the default.
+    pub fn organization(&self) -> Option<&OrganizationId> {
+        match self {
+            Self::Default => None,
+            Self::Organization(of) | Self::Agent(of, _) | Self::Named(of, _) => Some(of),
+        }
+    }
+
+    /// The name of a guard of a tree.
+    pub fn named(&self) -> Option<&GuardId> {
+        match self {
+            Self::Named(_, id) => Some(id),
+            Self::Default | Self::Organization(_) | Self::Agent(..) => None,
+        }
+    }
+}
+
 const SCOPES: &str = "global, org/ORG, org/ORG/agent/AGENT, org/ORG/guard/GUARD, session/SESSION";
 const ACCOUNTS: &str = "org/ORG, org/ORG/agent/AGENT, org/ORG/guard/GUARD, session/SESSION";
 const GUARDS: &str = "default, org/ORG, org/ORG/agent/AGENT, org/ORG/guard/GUARD";

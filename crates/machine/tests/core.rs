@@ -1,5 +1,5 @@
-//! With every extension unset and the facts in the rows, PreExec answers as the certified core does: on the
-//! reference's 10,000 cases, where they are at hand, and on the project's own (docs/SPEC.md 7).
+//! With every extension unset and the facts in the rows, PreExec answers as the certified core does (docs/SPEC.md 7): on
+//! those of the reference's 10,000 cases that an edge lets in and rows can hold, and on the project's own.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,13 +17,12 @@ use decision::{
     AgentId, ApprovalId, BudgetFacts, Decision, Digest, Facts, HitlRule, HumanDecision, NanoUsd,
     OrganizationId, Reason, SessionId, Terminal, Timestamp, ToolName, Transition, decide,
 };
-use machine::approval::{Approval, ApprovalStatus};
 use machine::command::{AgentPattern, Init, Limit, Params, PreExec, Principal, Successor};
 use machine::reply::{Place, Reply, VerdictReply};
-use machine::table::{
-    Account, Call, Change, Key, LastCall, Nonces, Phase, Row, Session, Trip, Waiting, Working,
-};
+use machine::row::{Account, Call, Key, LastCall, Nonces, Phase, Row, Session, Trip, Waiting};
+use machine::row::{Approval, ApprovalStatus};
 use machine::{AccountId, Batch, Command, Guard, GuardScope, Position, VERSION, apply};
+use machine::{Change, Working};
 
 type Rows = BTreeMap<Key, Row>;
 
@@ -35,8 +34,9 @@ const FRESH: u64 = 1 << 40;
 const ASKING: u64 = 2;
 
 #[test]
-fn ten_thousand_cases_are_answered_as_the_core_answers_them() {
-    let Some(text) = published() else { return };
+#[ignore = "needs the published files: HALTGATE_CONFORMANCE names their folder"]
+fn published_cases_are_answered_by_pre_exec_as_the_core_answers_them() {
+    let text = published();
     let mut left_out = BTreeMap::<Kind, usize>::new();
     let mut answered = BTreeMap::<String, usize>::new();
     let cluster = cluster();
@@ -48,26 +48,25 @@ fn ten_thousand_cases_are_answered_as_the_core_answers_them() {
     }
     let through: usize = answered.values().sum();
     println!("{through} answered alike: {answered:#?}\nleft out: {left_out:#?}");
-    assert_eq!(through, 6_255);
+    assert_eq!(through, 7_523);
     assert_eq!(text.lines().count(), 10_000);
     assert_eq!(answered.len(), 20, "every reason but the unknown decision's");
     assert_eq!(left_out, BTreeMap::from(LEFT_OUT));
 }
 
 /// What is left out of the 10,000, and how often.
-const LEFT_OUT: [(Kind, usize); 10] = [
+const LEFT_OUT: [(Kind, usize); 9] = [
     ("a call that waits though its nonce is spent", 12),
-    ("a decision that binds less than nonce and digest", 321),
+    ("a decision that binds less than nonce and digest", 378),
     ("a decision that is over, of a kind that no approval has", 2),
-    ("a decision that is unknown", 445),
-    ("a negative estimate", 598),
-    ("a threshold of a budget that is off", 157),
-    ("a threshold of a budget with more left than it had", 135),
+    ("a decision that is unknown", 519),
+    ("a negative estimate", 711),
+    ("a threshold of a budget that is off", 194),
+    ("a threshold of a budget with more left than it had", 157),
     (
         "an attempt to resume what is over, which no call declares itself",
-        160,
+        185,
     ),
-    ("no tool name", 1_596),
     (
         "parameters that the reference takes for {}, and the edge for malformed",
         319,
@@ -119,7 +118,8 @@ fn ask(cluster: &Rows, line: &str) -> Result<String, Kind> {
     let tool = asked
         .and_then(|call| call.field("tool_name"))
         .and_then(Value::as_str);
-    let tool = ToolName::parse(tool.unwrap_or_default()).map_err(|_| "no tool name")?;
+    // The reference takes a call without a name; the edge does not. Which name it is decides nothing.
+    let tool = ToolName::parse(tool.filter(|name| !name.is_empty()).unwrap_or("unnamed")).expect(line);
     let (rows, call, core) = with_facts(&case, |facts| -> Result<_, Kind> {
         let (rows, call) = inject(cluster, facts, &tool)?;
         // What is malformed is not looked into.
@@ -494,17 +494,18 @@ fn agent() -> AgentId {
 }
 
 /// The reference's cases live outside the project: `HALTGATE_CONFORMANCE` names their folder.
-fn published() -> Option<String> {
+fn published() -> String {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/conformance");
     #[expect(
         clippy::disallowed_methods,
         reason = "the test looks for files outside the project"
     )]
     let folder = std::env::var("HALTGATE_CONFORMANCE").unwrap_or_else(|_| beside.to_owned());
-    let packed = std::fs::File::open(PathBuf::from(folder).join("decide_vectors.jsonl.gz")).ok()?;
+    let packed =
+        std::fs::File::open(PathBuf::from(folder).join("decide_vectors.jsonl.gz")).expect("the random cases");
     let mut text = String::new();
     flate2::read::GzDecoder::new(packed)
         .read_to_string(&mut text)
         .expect("gzip");
-    Some(text)
+    text
 }

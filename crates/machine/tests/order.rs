@@ -13,7 +13,7 @@ use decision::policy::{Denied, Effect, Matched, Rule as PolicyRule};
 use decision::{ApprovalId, DurationNs, HitlRule, NanoUsd, PerBillion, Rule, RuleId, Verdict};
 use machine::command::{Limit, Params, PreExec};
 use machine::reply::VerdictReply;
-use machine::table::HaltMode;
+use machine::row::HaltMode;
 use machine::{Guard, PauseScope, Window};
 use world::{ASKED, World, wide};
 

@@ -23,8 +23,9 @@ use machine::command::{
     SessionAct, SetBudget,
 };
 use machine::reply::{Reply, VerdictReply};
-use machine::table::{Chain, Change, Cluster, HaltMode, Key, Requester, Row, Working};
+use machine::row::{Chain, Cluster, HaltMode, Key, Requester, Row};
 use machine::{Applied, Batch, Command, Position, VERSION, check};
+use machine::{Change, Working};
 use read::{Failed, flag, guard, id, number, operator, request, required, root, signer, span};
 use test_each_file::test_each_path;
 use told::{balance, recorded, seconds, told};
@@ -189,11 +190,12 @@ impl Script {
             }
             "correct" => Command::Correct(Correct {
                 by: operator(args)?,
-                account: match args.next_pos().ok_or("which account?")? {
-                    account if account.starts_with("session/") => {
-                        machine::AccountId::Session(self.session(&account["session/".len()..])?)
+                account: {
+                    let account = args.next_pos().ok_or("which account?")?;
+                    match account.strip_prefix("session/") {
+                        Some(session) => machine::AccountId::Session(self.session(session)?),
+                        None => account.parse()?,
                     }
-                    account => account.parse()?,
                 },
                 amount: args.next_pos().ok_or("how much?")?.parse()?,
                 request: required(request(args)?, &format!("correct{}", self.index)),

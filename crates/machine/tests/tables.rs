@@ -12,10 +12,11 @@ use machine::command::{
     SessionAct, SetBudget,
 };
 use machine::reply::{Refusal, Reply};
-use machine::table::{Change, Key, Row, Working};
+use machine::row::{Key, Row};
 use machine::{
     AccountId, Batch, BudgetScope, Command, Guard, GuardScope, Position, Scope, TripPolicy, VERSION, Window,
 };
+use machine::{Change, Working};
 
 /// A cluster with one session of acme's bot-1, under the guard given.
 struct World {
@@ -341,7 +342,7 @@ fn halted(world: &mut World) {
         reason: "stop".into(),
         ticket: String::new(),
         request: request("engage"),
-        mode: machine::table::HaltMode::Halt,
+        mode: machine::row::HaltMode::Halt,
         ttl: None,
         two_person: false,
     }));

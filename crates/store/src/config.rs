@@ -37,7 +37,7 @@ pub struct Payload(Arc<[u8]>);
 impl Payload {
     /// Encodes a batch.
     pub fn of(batch: &Batch) -> Self {
-        Self(machine::table::bytes(batch).into())
+        Self(machine::row::bytes(batch).into())
     }
 
     /// Takes bytes that a peer sent; they are decoded when they are applied.
@@ -125,7 +125,7 @@ impl<'de> Deserialize<'de> for Payload {
 
 impl Serialize for Answers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&machine::table::bytes(self))
+        serializer.serialize_bytes(&machine::row::bytes(self))
     }
 }
 

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use decision::{DurationNs, Timestamp};
-use machine::table::{Change, Fault, Key, Row};
+use machine::Change;
+use machine::row::{Fault, Key, Row};
 
 use crate::disk::Read;
 use crate::keys;

@@ -5,10 +5,12 @@
 //!   IDENTITY    format version, cluster id, Raft id, when it was made; written last when it is made
 //!   CURRENT     which state directory is live
 //!   log/  state-1/  snapshot/
+//!   held/       arguments of calls that wait for people, a file each
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -169,6 +171,17 @@ fn read_file(dir: &Path, name: &str) -> Result<Option<String>, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::file(format!("reading {name}"))(error)),
     }
+}
+
+/// Writes a file that only this user may read; a crash may cut it off.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)
 }
 
 /// Replaces a file as a whole: after a crash it is the old one or the new one.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::format::Identity;
+use crate::held::HeldArguments;
 use crate::snapshot::{Chunk, SnapshotData, SnapshotInfo};
 
 pub(crate) use directory::DirectoryHome;
@@ -28,6 +29,9 @@ pub(crate) trait Home: fmt::Debug + Send + Sync {
     /// Makes a finished snapshot the current one, durably, unless a newer one is; gives the current one.
     fn keep_snapshot(&self, data: &SnapshotData) -> Result<SnapshotData, StoreError>;
     fn snapshot(&self) -> Option<SnapshotData>;
+
+    /// Where the arguments of held calls are.
+    fn held(&self) -> HeldArguments;
 }
 
 /// A snapshot file that is being written.

@@ -4,7 +4,7 @@
 //! byte as `00 FF`, variants are one byte in the order of their declaration.
 
 use decision::{AgentId, ApprovalId, GuardId, InvalidId, OrganizationId, RequestId, SessionId, Timestamp};
-use machine::table::{DueWork, Key, Requester};
+use machine::row::{DueWork, Key, Requester};
 use machine::{AccountId, GuardScope, Scope};
 
 /// Tables of `Space::Rows`, the first byte of a key. Never reuse a number.

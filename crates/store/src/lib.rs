@@ -7,6 +7,7 @@
 //!                               │ ONE batch: rows + audit entries + applied log id (+ membership) ──────────► Disk "state"
 //!                               ├ replies to the responders, then progress and events to the watchers
 //!                               └ snapshot::{build, receive, install}: chunks with hashes, swapped in as a whole
+//!   held: arguments of calls that wait for people ── files of their own, in no log and no snapshot
 //!   everyone else ── reads ──► reader::StateReader: one view at one applied index
 //! ```
 //!
@@ -23,6 +24,7 @@ mod due;
 mod error;
 mod format;
 mod guarded;
+mod held;
 mod home;
 mod keys;
 mod live;
@@ -44,6 +46,7 @@ pub use config::{
 };
 pub use error::StoreError;
 pub use format::Identity;
+pub use held::{HELD_BYTES_MAX, HeldArguments, HeldPart};
 pub use live::Progress;
 pub use log::{LogReader, LogStore};
 pub use memory::{Kept, MemoryDisk, MemoryNode};

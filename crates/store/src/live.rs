@@ -1,8 +1,9 @@
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use decision::Timestamp;
 use machine::Event;
-use machine::table::{Fault, Read as _, Rows};
+use machine::row::{Fault, Read as _, Rows};
 use tokio::sync::{broadcast, watch};
 
 use crate::config::{LogId, StoredMembership};
@@ -21,7 +22,15 @@ pub(crate) struct Live {
     applied: Guarded<Applied>,
     progress: watch::Sender<Progress>,
     events: broadcast::Sender<Arc<Vec<Event>>>,
+    positions: Guarded<Positions>,
 }
+
+/// What the state was after each of the newest log entries, so that nodes can compare theirs at one position.
+#[derive(Debug, Default)]
+struct Positions(VecDeque<(u64, [u8; 32])>);
+
+/// Positions kept: some seconds of full load, while a peer's answer is a second old.
+const POSITIONS_MAX: usize = 8_192;
 
 /// A state's disk, and what is kept in memory for all who read it.
 #[derive(Debug)]
@@ -69,6 +78,10 @@ impl Live {
                 to: applied,
                 durable: None,
             }),
+            positions: Guarded::new(Positions(VecDeque::from([(
+                progress.applied_index,
+                progress.head_hash,
+            )]))),
             progress: watch::Sender::new(progress),
             events: broadcast::Sender::new(EVENTS_WAITING_MAX),
         }
@@ -88,6 +101,7 @@ impl Live {
             to: applied,
             durable: applied,
         };
+        self.positions.lock().0 = VecDeque::from([(progress.applied_index, progress.head_hash)]);
         self.progress.send_replace(progress);
     }
 
@@ -108,13 +122,36 @@ impl Live {
     }
 
     /// Tells everyone what a run of entries did, after its write.
-    pub fn publish(&self, to: Option<LogId>, progress: Progress, events: Vec<Event>) {
+    pub fn publish(
+        &self,
+        to: Option<LogId>,
+        progress: Progress,
+        passed: Vec<(u64, [u8; 32])>,
+        events: Vec<Event>,
+    ) {
         self.applied.lock().to = to;
+        {
+            let mut positions = self.positions.lock();
+            positions.0.extend(passed);
+            let over = positions.0.len().saturating_sub(POSITIONS_MAX);
+            positions.0.drain(..over);
+        }
         self.progress.send_replace(progress);
         if !events.is_empty() {
             // Without receivers there is nobody to tell.
             let _ = self.events.send(Arc::new(events));
         }
+    }
+
+    /// What the audit chain's head was once this log entry was applied; none where that is not known any more, or
+    /// not yet.
+    pub fn digest_at(&self, index: u64) -> Option<[u8; 32]> {
+        let positions = self.positions.lock();
+        let found = positions
+            .0
+            .binary_search_by_key(&index, |(index, _)| *index)
+            .ok()?;
+        positions.0.get(found).map(|(_, digest)| *digest)
     }
 
     pub fn progress(&self) -> watch::Receiver<Progress> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use audit::{Entry, KeyRing, Seal};
 use decision::{Digest, Timestamp};
 use machine::Event;
-use machine::table::{Chain, Fault, Key, Read as _, Row, Rows};
+use machine::row::{Chain, Cluster, Fault, Key, Read as _, Row, Rows};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{broadcast, watch};
 
@@ -33,6 +33,8 @@ pub struct StateView<'v> {
     view: &'v dyn Read,
     applied: Option<LogId>,
     membership: StoredMembership,
+    /// What time it is, where the reader knows better than the last entry.
+    now: Timestamp,
 }
 
 /// What two replicas agree on where they applied the same entries.
@@ -60,6 +62,18 @@ impl StateReader {
     /// # Errors
     /// The disk fails, or what it holds is damaged.
     pub fn at<T>(&self, read: impl FnOnce(&StateView<'_>) -> T) -> Result<T, StoreError> {
+        self.at_time(Timestamp::ZERO, read)
+    }
+
+    /// As `at`, and log time has moved on to `now` where the last entry is older: what is over by then is over.
+    ///
+    /// # Errors
+    /// As `at`.
+    pub fn at_time<T>(
+        &self,
+        now: Timestamp,
+        read: impl FnOnce(&StateView<'_>) -> T,
+    ) -> Result<T, StoreError> {
         let state = self.live.state();
         let view = state.disk.view();
         let (applied, membership) = read_meta(view.as_ref())?;
@@ -67,12 +81,19 @@ impl StateReader {
             view: view.as_ref(),
             applied,
             membership,
+            now,
         }))
     }
 
     /// How far the state is applied; changes are seen by waiting on it.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.live.progress()
+    }
+
+    /// What the head of the audit chain was once this log entry was applied. Two nodes that differ at one position
+    /// have different histories from there on.
+    pub fn digest_at(&self, log_index: u64) -> Option<[u8; 32]> {
+        self.live.digest_at(log_index)
     }
 
     /// What happens from now on. A watcher that lags, and every watcher after a jump of `applied_index` (a
@@ -220,7 +241,14 @@ impl StateView<'_> {
 
 impl Rows for StateView<'_> {
     fn read(&self, key: &Key) -> Result<Option<Row>, Fault> {
-        DiskRows(self.view).read(key)
+        let row = DiskRows(self.view).read(key)?;
+        Ok(row.map(|row| match row {
+            Row::Cluster(cluster) => Row::Cluster(Cluster {
+                now: cluster.now.max(self.now),
+                ..cluster
+            }),
+            other => other,
+        }))
     }
 
     fn scan(&self, from: &Key, until: &Key, limit: usize) -> Result<Vec<(Key, Row)>, Fault> {

@@ -15,7 +15,7 @@ pub(crate) fn encode_entry(entry: &Entry) -> Vec<u8> {
         EntryPayload::Normal(payload) => PayloadRecord::Batch(payload.bytes()),
         EntryPayload::Membership(membership) => PayloadRecord::Membership(MembershipRecord::of(membership)),
     };
-    machine::table::bytes(&EntryRecord {
+    machine::row::bytes(&EntryRecord {
         log_id: LogIdRecord::of(&entry.log_id),
         payload,
     })
@@ -36,7 +36,7 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, String> {
 }
 
 pub(crate) fn encode_vote(vote: &Vote) -> Vec<u8> {
-    machine::table::bytes(&VoteRecord {
+    machine::row::bytes(&VoteRecord {
         term: vote.leader_id.term,
         node: vote.leader_id.node_id,
         committed: vote.committed,
@@ -56,7 +56,7 @@ pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, String> {
 }
 
 pub(crate) fn encode_log_id(log_id: &LogId) -> Vec<u8> {
-    machine::table::bytes(&LogIdRecord::of(log_id))
+    machine::row::bytes(&LogIdRecord::of(log_id))
 }
 
 pub(crate) fn decode_log_id(bytes: &[u8]) -> Result<LogId, String> {
@@ -64,7 +64,7 @@ pub(crate) fn decode_log_id(bytes: &[u8]) -> Result<LogId, String> {
 }
 
 pub(crate) fn encode_membership(membership: &StoredMembership) -> Vec<u8> {
-    machine::table::bytes(&StoredMembershipRecord::of(membership))
+    machine::row::bytes(&StoredMembershipRecord::of(membership))
 }
 
 pub(crate) fn decode_membership(bytes: &[u8]) -> Result<StoredMembership, String> {

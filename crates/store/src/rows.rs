@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use machine::table::{Change, Fault, Key, Row, Rows};
+use machine::Change;
+use machine::row::{Fault, Key, Row, Rows};
 
 use crate::disk::{DiskError, Op, Read, Space};
 use crate::guarded::Guarded;
@@ -48,7 +49,7 @@ impl RowCache {
         changes
             .iter()
             .map(|change| match change {
-                Change::Put(key, row) => Op::Put(Space::Rows, keys::encode(key), machine::table::bytes(row)),
+                Change::Put(key, row) => Op::Put(Space::Rows, keys::encode(key), machine::row::bytes(row)),
                 Change::Delete(key) => Op::Delete(Space::Rows, keys::encode(key)),
             })
             .collect()

@@ -99,7 +99,7 @@ struct InfoRecord {
 impl SnapshotInfo {
     /// Encodes it for a peer.
     pub fn encode(&self) -> Vec<u8> {
-        machine::table::bytes(&InfoRecord {
+        machine::row::bytes(&InfoRecord {
             cluster_id: self.cluster_id.clone(),
             applied: self.applied.as_ref().map(LogIdRecord::of),
             membership: StoredMembershipRecord::of(&self.membership),

@@ -1,16 +1,18 @@
 //! The replicated state: applies committed entries, a run of them as one write.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use machine::table::Working;
+use machine::Working;
+use machine::row::Read as _;
 use machine::{Event, Position};
 use openraft::EntryPayload;
 use openraft::base::OptionalSend;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
-use tokio::sync::Semaphore;
 
 use crate::config::{Answers, Entry, LogId, Payload, Raft, Snapshot, SnapshotMeta, StoredMembership};
 use crate::disk::{Durability, Op, Space};
@@ -33,15 +35,18 @@ pub struct StateMachine {
     rows_max: usize,
     applied: Option<LogId>,
     membership: StoredMembership,
-    building: Arc<Semaphore>,
+    /// The snapshot that openraft took last.
+    taken: Option<LogId>,
     work: Work,
     stop_install_at: Option<Stage>,
 }
 
 /// Entries of one run, written as one: a long run answers late, a short one writes often.
 const RUN_ENTRIES_MAX: usize = 64;
-/// Bytes of entries after which a run ends: some 2,000 commands, 40 ms of apply.
+/// Bytes of entries after which a run ends: some 2,000 commands.
 const RUN_BYTES_MAX: usize = 512 << 10;
+/// How long a run may take: entries of due work are small and take long, and between runs others get their answers.
+const RUN_TIME_MAX: Duration = Duration::from_millis(20);
 
 impl StateMachine {
     pub(crate) fn open(
@@ -53,6 +58,7 @@ impl StateMachine {
     ) -> Result<Self, StoreError> {
         let state = live.state();
         let (applied, membership) = read_meta(state.disk.view().as_ref())?;
+        let taken = home.snapshot().and_then(|snapshot| snapshot.info().applied);
         Ok(Self {
             rows: RowCache::over(state, rows_max),
             rows_max,
@@ -60,21 +66,25 @@ impl StateMachine {
             home,
             applied,
             membership,
-            building: Arc::new(Semaphore::new(1)),
+            taken,
             work,
             stop_install_at,
         })
     }
 
-    /// Applies a run of entries: one write, then all answers, then the news.
-    fn apply_run(&mut self, run: Vec<EntryResponder<Raft>>) -> Result<(), io::Error> {
+    /// Applies entries from the front of the run until its time is over: one write, then all answers, then the news.
+    fn apply_run(&mut self, run: &mut VecDeque<EntryResponder<Raft>>) -> Result<(), io::Error> {
+        let took = self.work.stopwatch();
         let mut working = Working::over(&self.rows);
         let mut applied = self.applied;
         let mut membership = None;
         let mut ops = Vec::new();
         let mut events: Vec<Event> = Vec::new();
         let mut answers: Vec<(ApplyResponder<Raft>, Answers)> = Vec::new();
-        for (entry, responder) in run {
+        let mut passed = Vec::new();
+        while took() < RUN_TIME_MAX
+            && let Some((entry, responder)) = run.pop_front()
+        {
             let Entry { log_id, payload } = entry;
             if applied.is_some_and(|applied| applied.index >= log_id.index) {
                 return Err(io::Error::other(format!("log entry {log_id} was applied before")));
@@ -88,7 +98,7 @@ impl StateMachine {
                     events.extend(done.events);
                     ops.extend(done.entries.iter().map(|entry| {
                         let key = keys::number(entry.sequence).to_vec();
-                        Op::Put(Space::Audit, key, machine::table::bytes(entry))
+                        Op::Put(Space::Audit, key, machine::row::bytes(entry))
                     }));
                 }
                 EntryPayload::Membership(changed) => {
@@ -96,6 +106,8 @@ impl StateMachine {
                 }
             }
             applied = Some(log_id);
+            let chain = working.chain().map_err(io::Error::other)?;
+            passed.push((log_id.index, chain.map_or([0; 32], |chain| chain.head.hash)));
             answers.extend(responder.map(|responder| (responder, answer)));
         }
         let changes = working.into_changes();
@@ -120,7 +132,7 @@ impl StateMachine {
         }
         // First the progress: whoever has an answer finds what it says applied here.
         let progress = Progress::of(&self.rows, applied).map_err(io::Error::other)?;
-        self.live.publish(applied, progress, events);
+        self.live.publish(applied, progress, passed, events);
         for (responder, answer) in answers {
             responder.send(answer);
         }
@@ -138,6 +150,7 @@ impl StateMachine {
         let state = StateDisk::new(installed?);
         self.rows = RowCache::over(Arc::clone(&state), self.rows_max);
         self.applied = info.applied;
+        self.taken = info.applied.max(self.taken);
         self.membership = info.membership;
         let progress =
             Progress::of(&self.rows, info.applied).map_err(|fault| StoreError::Damaged(fault.to_string()))?;
@@ -160,37 +173,43 @@ impl RaftStateMachine<Raft> for StateMachine {
     {
         // The last run asks once more after the end, which not every stream bears.
         let mut entries = entries.fuse();
+        let mut run: VecDeque<EntryResponder<Raft>> = VecDeque::new();
         loop {
-            let mut run = Vec::new();
-            let mut bytes = 0_usize;
+            let mut bytes = run.iter().map(|(entry, _)| tail::size(entry)).sum();
             while run.len() < RUN_ENTRIES_MAX && bytes < RUN_BYTES_MAX {
                 let Some(next) = entries.next().await else { break };
                 let next = next?;
-                bytes = bytes.saturating_add(tail::size(&next.0));
-                run.push(next);
+                bytes = tail::size(&next.0).saturating_add(bytes);
+                run.push_back(next);
             }
             if run.is_empty() {
                 return Ok(());
             }
-            self.apply_run(run)?;
+            self.work.in_place(|| self.apply_run(&mut run))?;
             // Heartbeats are due while a long range is applied.
             tokio::task::yield_now().await;
         }
     }
 
+    /// A snapshot that was built since openraft took one last; none otherwise, so that it never waits for a build nor
+    /// ends with one. Forced is what a start asks for where the log was purged and the snapshot is gone.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
-        let building = Arc::clone(&self.building);
-        let permit = if force {
-            // Only closing a semaphore makes this fail, and this one is not closed.
-            building.acquire_owned().await.ok()?
-        } else {
-            building.try_acquire_owned().ok()?
-        };
-        Some(snapshot::build(&self.live, &self.home, permit, self.work).await)
+        if force {
+            return Some(self.get_snapshot_builder().await);
+        }
+        let current = self.home.snapshot()?;
+        let newer = current.info().applied > self.taken;
+        newer.then(|| {
+            self.taken = current.info().applied;
+            SnapshotBuilder::of(Ok(current))
+        })
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        self.try_create_snapshot_builder(true).await.unwrap_or_default()
+        let (live, home) = (Arc::clone(&self.live), Arc::clone(&self.home));
+        let built = self.work.run(move || snapshot::build(&live, home.as_ref())).await;
+        let built = built.map_err(StoreError::file("building a snapshot"));
+        SnapshotBuilder::of(built.and_then(|built| built))
     }
 
     async fn install_snapshot(&mut self, _meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {

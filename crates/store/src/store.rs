@@ -4,6 +4,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::format::Identity;
+use crate::held::HeldArguments;
 use crate::home::{DirectoryHome, Home};
 use crate::live::{Live, Progress, StateDisk, read_meta};
 use crate::log::LogStore;
@@ -22,6 +23,7 @@ pub struct Store {
     pub state: StateMachine,
     pub reader: StateReader,
     pub snapshots: Snapshots,
+    pub held: HeldArguments,
     pub owner: Owner,
 }
 
@@ -126,8 +128,9 @@ impl Store {
                 rows_max,
                 stop_install_at,
             )?,
+            snapshots: Snapshots::new(Arc::clone(&home), Arc::clone(&live), work),
             reader: StateReader::new(live, Arc::clone(&home), work),
-            snapshots: Snapshots::new(Arc::clone(&home), work),
+            held: home.held(),
             owner: Owner(home),
         })
     }

@@ -6,14 +6,15 @@ use decision::{DurationNs, NanoUsd, SessionId};
 use machine::command::{
     Act, Correct, Engage, GrantBudget, Limit, Principal, PutGuard, Release, Request, SessionAct, SetBudget,
 };
-use machine::table::{Account, Halt, HaltMode, SessionStatus};
+use machine::query::{AccountsWanted, SessionsWanted};
+use machine::row::{Account, Halt, HaltMode};
 use machine::{AccountId, Guard, GuardScope, InvalidScope, Scope};
 
 use crate::guard::{id, nanoseconds};
 use crate::guard_config::{guard, guard_config};
 use crate::invalid::{Invalid, bounded, known};
 use crate::money;
-use crate::page::{Page, SessionPlace};
+use crate::page::{self, Page};
 use crate::payload::{Payload, required_request};
 use crate::proto::haltgate::admin::v1 as proto;
 use crate::same::read_session_status;
@@ -81,7 +82,7 @@ pub fn release(message: &proto::HaltsReleaseRequest, by: Principal) -> Result<Re
 
 /// Reads which part of the halts is wanted.
 pub fn halts_page(message: &proto::HaltsListRequest) -> Result<Page<Scope>, Invalid> {
-    Page::parse(message.page_size, &message.page_token, |token| token.parse().ok())
+    page::parse(message.page_size, &message.page_token, |token| token.parse().ok())
 }
 
 /// Writes a halt.
@@ -216,20 +217,12 @@ pub fn account_id(field: &'static str, text: &str) -> Result<AccountId, Invalid>
     parsed(field, text)
 }
 
-/// Which accounts are wanted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccountsWanted {
-    /// This one and those below it; none for all.
-    pub below: Option<AccountId>,
-    pub page: Page<AccountId>,
-}
-
 pub fn accounts_wanted(message: &proto::BudgetsListRequest) -> Result<AccountsWanted, Invalid> {
     let below = match message.scope.as_str() {
         "" => None,
         text => Some(account_id("scope", text)?),
     };
-    let page = Page::parse(message.page_size, &message.page_token, |token| token.parse().ok())?;
+    let page = page::parse(message.page_size, &message.page_token, |token| token.parse().ok())?;
     Ok(AccountsWanted { below, page })
 }
 
@@ -297,7 +290,7 @@ pub fn guard_scope(field: &'static str, text: &str) -> Result<GuardScope, Invali
 
 /// Reads which part of the guards is wanted.
 pub fn guards_page(message: &proto::GuardsListRequest) -> Result<Page<GuardScope>, Invalid> {
-    Page::parse(message.page_size, &message.page_token, |token| token.parse().ok())
+    page::parse(message.page_size, &message.page_token, |token| token.parse().ok())
 }
 
 /// Writes a guard as it is stored.
@@ -311,17 +304,6 @@ pub fn stored_guard(scope: &GuardScope, guard: &Guard) -> proto::Guard {
 }
 
 // --- sessions ---------------------------------------------------------------------------------------
-
-/// Which sessions are wanted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionsWanted {
-    /// Of this organization or agent; none for all.
-    pub of: Option<Scope>,
-    /// In one of these; empty for every status.
-    pub statuses: Vec<SessionStatus>,
-    pub tripped: bool,
-    pub page: Page<SessionPlace>,
-}
 
 pub fn sessions_wanted(message: &proto::SessionsListRequest) -> Result<SessionsWanted, Invalid> {
     let of = match message.scope.as_str() {
@@ -341,7 +323,7 @@ pub fn sessions_wanted(message: &proto::SessionsListRequest) -> Result<SessionsW
         .iter()
         .map(|status| read_session_status("statuses", *status))
         .collect::<Result<_, _>>()?;
-    let page = Page::parse(message.page_size, &message.page_token, SessionPlace::parse)?;
+    let page = page::parse(message.page_size, &message.page_token, |token| token.parse().ok())?;
     Ok(SessionsWanted {
         of,
         statuses,

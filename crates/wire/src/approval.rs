@@ -1,14 +1,15 @@
 //! Approvals: what people are shown and decide, and what agents are told of it.
 
 use decision::{ApprovalId, Digest, NanoUsd, OrganizationId, RequestId, Timestamp, params};
-use machine::approval::{Approval, ApprovalStatus};
 use machine::command::{Decide, Principal, Ruling, Successor};
+use machine::query::ApprovalPlace;
 use machine::reply::ApprovalReply;
+use machine::row::{Approval, ApprovalStatus};
 
 use crate::admin::REASON_BYTES_MAX;
 use crate::guard::{PARAMS_BYTES_MAX, id, nanoseconds};
 use crate::invalid::{Invalid, bounded, known};
-use crate::page::Page;
+use crate::page::{self, Page};
 use crate::payload::{Payload, required_request};
 use crate::proto::haltgate::admin::v1 as admin;
 use crate::proto::shackle::v1 as proto;
@@ -20,7 +21,7 @@ pub fn approval_id(text: &str) -> Result<ApprovalId, Invalid> {
 
 /// Reads which part of the approvals is wanted.
 pub fn approvals_page(message: &admin::ApprovalsListRequest) -> Result<Page<ApprovalPlace>, Invalid> {
-    Page::parse(message.page_size, &message.page_token, |token| {
+    page::parse(message.page_size, &message.page_token, |token| {
         let (organization, id) = token.split_once('/')?;
         Some((
             OrganizationId::parse(organization).ok()?,
@@ -28,9 +29,6 @@ pub fn approvals_page(message: &admin::ApprovalsListRequest) -> Result<Page<Appr
         ))
     })
 }
-
-/// A place in the list of approvals.
-pub type ApprovalPlace = (OrganizationId, ApprovalId);
 
 /// Reads a person's decision.
 pub fn decide(message: &admin::ApprovalsDecideRequest, by: Principal) -> Result<Decide, Invalid> {

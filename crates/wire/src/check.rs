@@ -2,7 +2,7 @@
 
 use decision::{AgentId, Digest, GuardId, NanoUsd, OrganizationId, SessionId};
 use machine::reply::VerdictReply;
-use machine::{Leash, Scope};
+use machine::{GuardPath, Scope};
 
 use crate::guard::{id, verdict};
 use crate::guard_config::guard_config;
@@ -79,7 +79,7 @@ pub struct Checked {
     pub answer: VerdictReply,
     /// Of an ALLOW and of a question; a denied call holds nothing.
     pub hold: NanoUsd,
-    pub leash: Leash,
+    pub leash: GuardPath,
     pub log_index: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use decision::DenyReason;
 use decision::facts::Mode;
-use machine::table::SessionStatus;
+use machine::row::SessionStatus;
 use machine::{BudgetScope, LatchScope, PauseScope, TripPolicy, Unsettled};
 
 use crate::invalid::{Invalid, known};

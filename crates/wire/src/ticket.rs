@@ -5,7 +5,7 @@ use audit::{KeyRing, Signer};
 use decision::Digest;
 use machine::command::{Principal, Redeem};
 use machine::reply::Redeemed;
-use machine::ticket::Authorization;
+use machine::row::Authorization;
 
 use crate::invalid::Invalid;
 use crate::payload::{Payload, required_request};
@@ -13,7 +13,7 @@ use crate::proto::shackle::v1 as proto;
 
 /// Writes and signs the ticket of an ALLOW.
 pub fn authorization(allowed: &Authorization, chain_id: &str, signer: &Signer) -> Vec<u8> {
-    let machine::ticket::Ticket {
+    let machine::row::Ticket {
         id,
         issued_at,
         expires_at,

@@ -11,7 +11,7 @@ use decision::{
     AgentId, Breakers, DurationNs, GuardId, HitlRule, NanoUsd, Pattern, PerBillion, RuleId, ToolPattern,
 };
 use machine::command::AgentPattern;
-use machine::price::{ModelPrice, Prices, TokenPrice, ToolPrice};
+use machine::row::price::{ModelPrice, Prices, TokenPrice, ToolPrice};
 use machine::{BudgetScope, Guard, LatchScope, PauseScope, ToolLimit, TripPolicy, Unsettled, Window};
 use wire::guard_config::{guard, guard_config, shipped};
 use wire::proto::shackle::v1 as proto;

@@ -4,7 +4,7 @@ use audit::{Entry, Kind, Seal, Signer, link, seal};
 use decision::{DenyReason, NanoUsd, OrganizationId, Timestamp, Verdict};
 use machine::Scope;
 use machine::command::{Act, Limit, Principal};
-use machine::table::{Account, Halt, HaltChange, HaltMode, SessionStatus};
+use machine::row::{Account, Halt, HaltChange, HaltMode, SessionStatus};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::proto::haltgate::audit::v1 as chain;
 use wire::proto::shackle::v1 as shackle;

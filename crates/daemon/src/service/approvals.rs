@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use decision::ApprovalId;
 use machine::Event;
-use machine::approval::Approval;
 use machine::command::Principal;
-use machine::table::Read as _;
+use machine::row::Approval;
+use machine::row::Read as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -16,8 +16,8 @@ use wire::{Code, Failure, approval};
 use crate::admit::Ask;
 use crate::door::Door;
 use crate::follow::{Follow, WAITING};
-use crate::rows;
 use crate::service::Streamed;
+use machine::query;
 
 /// Open approvals that a watcher is told at once; the rest it lists.
 const OPEN_MAX: usize = 1_000;
@@ -30,7 +30,7 @@ pub async fn list(
     let page = approval::approvals_page(&message)?;
     let by = ask.principal();
     let (listed, log_index) = door
-        .read_at(ask, |view, _| rows::approvals(view, &by, message.all, page))
+        .read_at(ask, |view, _| query::approvals(view, &by, message.all, page))
         .await?;
     Ok(proto::ApprovalsListResponse {
         approvals: listed
@@ -87,7 +87,7 @@ pub async fn watch(
         after: None,
     };
     let open = door
-        .read(ask, |view| rows::approvals(view, &by, false, page))
+        .read(ask, |view| query::approvals(view, &by, false, page))
         .await?;
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(tell(Arc::clone(door), by, follow, open.items, sender));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use audit::{Checkpoint, Entry, Seal, canonical};
 use decision::OrganizationId;
-use machine::table::Read as _;
+use machine::row::Read as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;

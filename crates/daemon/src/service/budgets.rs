@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use machine::AccountId;
 use machine::reply::Place;
-use machine::table::{Account, Read as _};
+use machine::row::{Account, Read as _};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::{Code, Failure, admin};
 
@@ -12,7 +12,7 @@ use crate::admit::Ask;
 use crate::door::Door;
 use crate::order::Order;
 use crate::roles;
-use crate::rows;
+use machine::query;
 
 pub async fn set(
     door: &Arc<Door>,
@@ -52,7 +52,7 @@ async fn change(
 ) -> Result<(Option<proto::Account>, u64), Failure> {
     let (account, place) = door.propose(ask, order).await?;
     door.applied_here(ask, place.log_index).await;
-    let open_holds = door.local(|view| rows::open_holds(view, &id, &account))?;
+    let open_holds = door.local(|view| query::open_holds(view, &id, &account))?;
     Ok((Some(admin::account(&id, &account, open_holds)), place.log_index))
 }
 
@@ -67,10 +67,10 @@ pub async fn get(
     let ((reached, found), log_index) = door
         .read_at(ask, |view, _| {
             let found = match view.account(&id)? {
-                Some(account) => Some((account, rows::open_holds(view, &id, &account)?)),
+                Some(account) => Some((account, query::open_holds(view, &id, &account)?)),
                 None => None,
             };
-            Ok((rows::reaches_account(view, &by, &id)?, found))
+            Ok((query::reaches_account(view, &by, &id)?, found))
         })
         .await?;
     if !reached {
@@ -96,12 +96,12 @@ pub async fn list(
     let by = ask.principal();
     let ((accounts, next), log_index) = door
         .read_at(ask, |view, _| {
-            let listed = rows::accounts(view, &by, wanted)?;
+            let listed = query::accounts(view, &by, wanted)?;
             let mut accounts = Vec::with_capacity(listed.items.len());
             for (id, account) in listed.items {
                 // Counted where it is one look-up; an organization's are counted by Get.
                 let open_holds = match id {
-                    AccountId::Session(_) => rows::open_holds(view, &id, &account)?,
+                    AccountId::Session(_) => query::open_holds(view, &id, &account)?,
                     AccountId::Organization(_) | AccountId::Agent(..) | AccountId::Guard(..) => 0,
                 };
                 accounts.push(admin::account(&id, &account, open_holds));

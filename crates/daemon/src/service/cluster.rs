@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Founding, MemberStatus, Role, Unavailable};
+use cluster::{Force, Founding, MemberStatus, Role, Unavailable};
 use machine::command::Principal;
 use store::Member;
 use wire::proto::haltgate::admin::v1 as proto;
@@ -53,7 +53,7 @@ pub async fn init(
         .into());
     }
     admin::cluster_request("init", &message.request_id, "")?;
-    let chain = door.local(|view| machine::table::Read::chain(view))?;
+    let chain = door.local(|view| machine::row::Read::chain(view))?;
     let formed = if chain.is_some() {
         let known: Vec<Member> = door
             .node
@@ -100,7 +100,7 @@ pub async fn status(
         None
     };
     let members = listed(door).await;
-    let chain = door.local(|view| machine::table::Read::chain(view))?;
+    let chain = door.local(|view| machine::row::Read::chain(view))?;
     let (status, progress) = (node.status(), node.progress());
     let not_ready = door.readiness.obstacles();
     Ok(proto::ClusterStatusResponse {
@@ -189,7 +189,8 @@ pub async fn remove(
     admin::cluster_request("remove", &message.request_id, &raft_id.to_string())?;
     leads(door)?;
     is_member(door, raft_id)?;
-    let log_index = within(door, ask, door.node.remove(&ask.principal(), raft_id)).await?;
+    let force = if message.force { Force::Yes } else { Force::No };
+    let log_index = within(door, ask, door.node.remove(&ask.principal(), raft_id, force)).await?;
     Ok(proto::ClusterRemoveResponse { log_index })
 }
 

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use decision::{ApprovalId, HaltScope, Reason, SessionId};
 use machine::Event;
-use machine::approval::ApprovalStatus;
-use machine::table::{Fault, Read as _, Rows, Session, SessionStatus};
+use machine::query;
+use machine::row::ApprovalStatus;
+use machine::row::{Fault, Read as _, Rows, Session, SessionStatus};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -17,7 +18,6 @@ use wire::{Code, Failure, Invalid, approval};
 use crate::admit::Ask;
 use crate::door::{Door, log_index};
 use crate::follow::{Follow, WAITING};
-use crate::rows;
 use crate::service::Streamed;
 
 /// Sessions that one stream follows.
@@ -108,7 +108,7 @@ pub async fn watch_control(
     let sessions = door
         .read(ask, |view| {
             ids.iter()
-                .map(|id| rows::session(view, id))
+                .map(|id| view.session(id))
                 .collect::<Result<Vec<_>, Fault>>()
         })
         .await?;
@@ -242,15 +242,15 @@ struct Standing {
 
 impl Standing {
     fn of<R: Rows>(rows: &R, id: &SessionId, told: &Self) -> Result<Self, Fault> {
-        let Some(session) = rows::session(rows, id)? else {
+        let Some(session) = rows.session(id)? else {
             return Ok(Self {
                 abort: Some(Reason::SessionTerminated),
                 ..Self::default()
             });
         };
         Ok(Self {
-            stop: rows::halted(rows, id, &session)?
-                .map(|(kind, halt)| (kind, halt.mode == machine::table::HaltMode::Halt, halt.reason)),
+            stop: query::halted(rows, id, &session)?
+                .map(|(kind, halt)| (kind, halt.mode == machine::row::HaltMode::Halt, halt.reason)),
             abort: match (session.status, &session.trip) {
                 (SessionStatus::Terminated, _) => Some(Reason::SessionTerminated),
                 (_, Some(_)) => Some(Reason::CircuitOpen),
@@ -337,7 +337,7 @@ fn approvals<R: Rows>(
 #[cfg(test)]
 mod tests {
     use decision::{ApprovalId, HaltScope, Reason};
-    use machine::approval::ApprovalStatus;
+    use machine::row::ApprovalStatus;
     use wire::proto::shackle::v1::ControlKind;
 
     use super::Standing;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machine::Refusal;
-use machine::table::{HaltMode, Read as _};
+use machine::row::{HaltMode, Read as _};
 use store::StateView;
 use wire::Failure;
 use wire::proto::shackle::v1 as proto;
@@ -11,7 +11,7 @@ use wire::session::Shown;
 
 use crate::admit::Ask;
 use crate::door::{Door, log_index};
-use crate::rows;
+use machine::query;
 
 pub use crate::road::pre_exec;
 pub use crate::service::control::{wait_approval, watch_control};
@@ -56,12 +56,12 @@ pub async fn heartbeat(
 ) -> Result<proto::HeartbeatAck, Failure> {
     let pulse = wire::guard::heartbeat(&message)?;
     let read = |view: &StateView<'_>| {
-        let Some(session) = rows::session(view, &pulse.session)? else {
+        let Some(session) = view.session(&pulse.session)? else {
             return Ok(None);
         };
-        let left = rows::budget_left(view, &pulse.session, &session)?;
+        let left = query::budget_left(view, &pulse.session, &session)?;
         // Under a pause an agent may still ask.
-        let halt = rows::halted(view, &pulse.session, &session)?
+        let halt = query::halted(view, &pulse.session, &session)?
             .filter(|(_, halt)| halt.mode == HaltMode::Halt)
             .map(|(_, halt)| halt.reason);
         let now = view.cluster()?.map(|cluster| cluster.now);
@@ -84,7 +84,7 @@ pub async fn get_session_state(
     message: proto::GetSessionStateRequest,
 ) -> Result<proto::SessionState, Failure> {
     let id = wire::guard::session_id(&message.session_id)?;
-    let read = |view: &StateView<'_>| rows::session_view(view, &id, log_index(view));
+    let read = |view: &StateView<'_>| query::session_view(view, &id, log_index(view));
     let found = if message.allow_stale {
         door.local(read)?
     } else {
@@ -92,7 +92,7 @@ pub async fn get_session_state(
     };
     let found = found.ok_or(Refusal::SessionNotFound)?;
     door.speaks_for(ask, &id, &found.session)?;
-    Ok(found.to_state(Shown::Whole))
+    Ok(wire::session::state(&found, Shown::Whole))
 }
 
 pub async fn end_session(

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use decision::{AgentId, NanoUsd, OrganizationId};
+use machine::Working;
 use machine::command::{AgentPattern, PreExec, Principal, Register};
-use machine::table::{Fault, Read as _, Working};
-use machine::{Leash, Refusal};
+use machine::row::{Fault, Read as _};
+use machine::{GuardPath, Refusal};
 use store::StateView;
 use wire::check::{self, Checked, Subject};
 use wire::guard::Question;
@@ -17,7 +18,7 @@ use crate::admit::Ask;
 use crate::door::{Door, log_index};
 use crate::judge;
 use crate::roles::{self, Target};
-use crate::rows;
+use machine::query;
 
 pub async fn put(
     door: &Arc<Door>,
@@ -42,7 +43,7 @@ pub async fn get(
     let scope = admin::guard_scope("scope", &message.scope)?;
     door.permit(ask, roles::of_guard(&scope))?;
     let (found, log_index) = door
-        .read_at(ask, |view, _| rows::guard(view, &scope, message.effective))
+        .read_at(ask, |view, _| query::guard(view, &scope, message.effective))
         .await?;
     let (of, guard) =
         found.ok_or_else(|| Failure::new(Code::NotFound, format!("{scope} has no guard of its own")))?;
@@ -59,7 +60,9 @@ pub async fn list(
 ) -> Result<proto::GuardsListResponse, Failure> {
     let page = admin::guards_page(&message)?;
     let by = ask.principal();
-    let (listed, log_index) = door.read_at(ask, |view, _| rows::guards(view, &by, page)).await?;
+    let (listed, log_index) = door
+        .read_at(ask, |view, _| query::guards(view, &by, page))
+        .await?;
     Ok(proto::GuardsListResponse {
         guards: listed
             .items
@@ -126,7 +129,7 @@ fn checked(
         let why = "this identity may not see that session".to_owned();
         return Ok(Err(door.refuse(ask, "organization", why)));
     }
-    let leash = Leash::of(&working, &session)?;
+    let leash = GuardPath::of(&working, &session)?;
     let call_number = session.highest_call.saturating_add(1);
     let call = PreExec {
         by: agent_itself(&session.organization, &session.agent),

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use cluster::NodeHaltEpoch;
 use machine::Scope;
 use machine::reply::HaltReply;
-use machine::table::{Halt, Read as _};
+use machine::row::{Halt, Read as _};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::{Failure, admin};
 
 use crate::admit::Ask;
 use crate::door::{Door, node_id};
-use crate::rows;
+use machine::query;
 
 pub use crate::drill::drill;
 
@@ -70,7 +70,7 @@ pub async fn list(
     let ((listed, halt_epoch), log_index) = door
         .read_at(ask, |view, _| {
             let epoch = view.cluster()?.map_or(0, |cluster| cluster.halt_epoch);
-            Ok((rows::halts(view, &by, page)?, epoch))
+            Ok((query::halts(view, &by, page)?, epoch))
         })
         .await?;
     let nodes = door.node.halt_epochs(ASK_NODE.min(ask.within())).await;

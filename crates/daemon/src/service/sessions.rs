@@ -12,7 +12,7 @@ use wire::{Failure, guard};
 use crate::admit::Ask;
 use crate::door::Door;
 use crate::roles;
-use crate::rows;
+use machine::query;
 
 pub async fn list(
     door: &Arc<Door>,
@@ -25,13 +25,13 @@ pub async fn list(
     }
     let by = ask.principal();
     let (listed, log_index) = door
-        .read_at(ask, |view, index| rows::sessions(view, &by, &wanted, index))
+        .read_at(ask, |view, index| query::sessions(view, &by, &wanted, index))
         .await?;
     Ok(proto::SessionsListResponse {
         sessions: listed
             .items
             .iter()
-            .map(|session| session.to_state(Shown::Listed))
+            .map(|session| wire::session::state(session, Shown::Listed))
             .collect(),
         next_page_token: listed.next.map(|place| place.to_string()).unwrap_or_default(),
         log_index,
@@ -45,7 +45,7 @@ pub async fn get(
 ) -> Result<proto::SessionsGetResponse, Failure> {
     let id = guard::session_id(&message.session_id)?;
     let (found, log_index) = door
-        .read_at(ask, |view, index| rows::session_view(view, &id, index))
+        .read_at(ask, |view, index| query::session_view(view, &id, index))
         .await?;
     let found = found.ok_or(Refusal::SessionNotFound)?;
     if !ask.principal().reaches(&found.session.organization) {
@@ -53,7 +53,7 @@ pub async fn get(
         return Err(door.refuse(ask, "organization", why));
     }
     Ok(proto::SessionsGetResponse {
-        session: Some(found.to_state(Shown::Whole)),
+        session: Some(wire::session::state(&found, Shown::Whole)),
         log_index,
     })
 }

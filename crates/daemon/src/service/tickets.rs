@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use audit::Ticket;
-use machine::table::Read as _;
+use machine::row::Read as _;
 use wire::Failure;
 use wire::proto::shackle::v1 as proto;
 
 use crate::admit::Ask;
 use crate::door::Door;
-use crate::{road, rows};
+use crate::road;
 
 /// Uses a ticket up; only `redeemed` means that the call may run.
 pub async fn redeem(
@@ -41,7 +41,7 @@ pub async fn verify_authorization(
     let by = ask.principal();
     let (found, log_index) = door
         .read_at(ask, |view, _| {
-            let Some(session) = rows::session(view, &ticket.session)? else {
+            let Some(session) = view.session(&ticket.session)? else {
                 return Ok(None);
             };
             let (now, halt_epoch) = view
@@ -54,7 +54,7 @@ pub async fn verify_authorization(
                 now,
                 &ticket.session,
                 &session,
-                call.as_deref(),
+                call.as_ref(),
                 &ticket.id,
             )?;
             Ok(Some((session.organization, against, halt_epoch)))

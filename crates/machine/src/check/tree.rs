@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use decision::{ApprovalId, OrganizationId, SessionId, Timestamp};
 
-use crate::check::Check;
-use crate::guard::Guard;
-use crate::leash::GUARD_DEPTH_MAX;
+use super::Check;
+use crate::guard_path::GUARD_DEPTH_MAX;
+use crate::row::{DueWork, Guard, Halt, HaltMode, Hold, Key, Row, Session};
 use crate::scope::{AccountId, GuardScope, Scope};
-use crate::table::{DueWork, Halt, HaltMode, Hold, Key, Row, Session};
-use crate::tally::places;
 
 impl Check<'_> {
     /// A guard was written by a put, and its parents are there, up to a root.
@@ -73,7 +71,7 @@ impl Check<'_> {
 
     /// Counts a session where it is to be counted; its guard is there.
     pub(super) fn count(&mut self, session: &Session) {
-        for place in places(session) {
+        for place in session.tallies() {
             let tally = self.tallies.entry(place).or_default();
             if session.ended_at.is_none() {
                 tally.open = tally.open.saturating_add(1);

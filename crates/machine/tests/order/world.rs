@@ -9,8 +9,11 @@ use machine::command::{
     Register, Request, RuleFacts, Ruling, SessionAct, SetBudget,
 };
 use machine::reply::{Reply, VerdictReply};
-use machine::table::{Change, HaltMode, Key, Row, Session, Working};
-use machine::{Batch, Command, Guard, GuardScope, Leash, PauseScope, Position, TripPolicy, VERSION, Window};
+use machine::row::{HaltMode, Key, Row, Session};
+use machine::{
+    Batch, Command, Guard, GuardPath, GuardScope, PauseScope, Position, TripPolicy, VERSION, Window,
+};
+use machine::{Change, Working};
 
 pub struct World {
     rows: BTreeMap<Key, Row>,
@@ -124,7 +127,7 @@ impl World {
             panic!("no session")
         };
         let session: &Session = session;
-        let leash = Leash::of(&self.rows, session).unwrap();
+        let leash = GuardPath::of(&self.rows, session).unwrap();
         RuleFacts {
             policy_digest: leash.digest(),
             matched: vec![decision::policy::Matched::default(), matched],

@@ -6,14 +6,15 @@ use audit::Signer;
 use decision::{
     AgentId, ApprovalId, Digest, DurationNs, NanoUsd, OrganizationId, SessionId, Timestamp, ToolName,
 };
-use machine::approval::Approval;
 use machine::command::{
     Correct, EndSession, Engage, Fixture, GrantBudget, Init, Limit, Members, Params, PostExec, PreExec,
     PutGuard, Redeem, RefusedAtEdge, Register, RegisterKey, Release, Seen, SessionAct, SetBudget,
 };
 use machine::reply::Reply;
-use machine::table::{Change, Key, Read as _, Row, Working};
+use machine::row::Approval;
+use machine::row::{Key, Read as _, Row};
 use machine::{AccountId, Applied, Batch, Command, GuardScope, Position, Scope, VERSION, apply};
+use machine::{Change, Working};
 
 use super::found::{approval_at, facts, fixture, hold_at, person_about, seal, stopped, used};
 use super::names::{

@@ -4,10 +4,10 @@ use audit::{Seal, Signer};
 use decision::json::Value;
 use decision::policy::{Asked, evaluate};
 use decision::{AgentId, ApprovalId, Digest, NanoUsd, OrganizationId, SessionId};
-use machine::approval::Approval;
 use machine::command::{AttachShown, Decide, FixtureSession, Params, PreExec, RuleFacts, Ruling, Successor};
-use machine::table::{Key, Read as _, Row};
-use machine::{AccountId, Command, Leash, Scope};
+use machine::row::Approval;
+use machine::row::{Key, Read as _, Row};
+use machine::{AccountId, Command, GuardPath, Scope};
 
 use super::cast::Rows;
 use super::names::{AGENTS, agent_of, arguments, digest, operators, person};
@@ -16,7 +16,7 @@ use super::step::{Said, Step};
 /// What the rules of the guards above the session find, where any has rules.
 pub fn facts(rows: &Rows, call: &PreExec, digest: u8, stale: bool) -> Option<RuleFacts> {
     let session = rows.session(&call.session).unwrap()?;
-    let leash = Leash::of(rows, &session).unwrap();
+    let leash = GuardPath::of(rows, &session).unwrap();
     let text = arguments(digest);
     let value = Value::parse(&text, 8).unwrap();
     let asked = Asked {

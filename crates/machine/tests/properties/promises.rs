@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use audit::chain::follows;
-use audit::{ChainHead, Entry, Kind};
-use decision::{NanoUsd, Reason, SessionId, Verdict};
-use machine::approval::Approval;
+use audit::{ChainHead, Detail, Entry, Kind};
+use decision::{HaltMode, NanoUsd, Reason, SessionId, Verdict};
 use machine::command::PreExec;
 use machine::reply::{Reply, VerdictReply};
-use machine::table::{Account, Key, Row};
-use machine::{AccountId, Applied, Batch, BudgetScope, Command, Leash};
+use machine::row::{Account, Approval, Key, Row};
+use machine::{AccountId, Applied, Batch, BudgetScope, Command, GuardPath};
 
 use super::cast::Rows;
 use super::world::session;
@@ -27,7 +26,7 @@ type Called = (String, u64);
 pub struct Promises {
     head: Option<ChainHead>,
     /// Scopes that stand stopped, and how hard.
-    stopped: BTreeMap<String, Mode>,
+    stopped: BTreeMap<String, HaltMode>,
     /// Nonces of each session that were allowed.
     allowed: BTreeSet<(String, u64)>,
     /// Nonces of calls that never run.
@@ -39,13 +38,6 @@ pub struct Promises {
     paths: BTreeMap<Called, Vec<AccountId>>,
     /// What else was booked: corrections, and what a session of the benchmark was loaded with.
     booked: BTreeMap<AccountId, i128>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Mode {
-    Drain,
-    Pause,
-    Halt,
 }
 
 /// A question to people.
@@ -96,28 +88,28 @@ impl Promises {
     }
 
     fn check_entry(&mut self, rows: &Rows, entry: &Entry, scopes: &[String]) -> Checked {
-        let mut words = entry.detail.split(' ');
-        let scope = words.next().unwrap_or_default().to_owned();
+        let said = Detail::of(entry).unwrap();
         let called = (entry.session_id.clone(), entry.call_number);
         match entry.kind {
-            Kind::HaltEngaged => {
-                let mode = match words.next() {
-                    Some("halt") => Mode::Halt,
-                    Some("pause") => Mode::Pause,
-                    _ => Mode::Drain,
-                };
-                let stands = self.stopped.entry(scope).or_insert(mode);
-                *stands = mode.max(*stands);
-            }
-            Kind::HaltReleased | Kind::HaltExpired => drop(self.stopped.remove(&scope)),
-            Kind::Settlement | Kind::HoldExpired => {
-                let (_, after) = entry.detail.split_once("charged ").unwrap();
-                let amount = after.split(' ').next().unwrap();
-                self.charged.insert(called, amount.parse().unwrap());
-            }
+            Kind::HaltEngaged | Kind::HaltReleased | Kind::HaltExpired => match said {
+                Detail::Engaged { scope, mode, .. } => {
+                    let stands = self.stopped.entry(scope).or_insert(mode);
+                    *stands = mode.max(*stands);
+                }
+                Detail::Lifted { scope, .. } => drop(self.stopped.remove(&scope)),
+                other => return Err(format!("{other:?}")),
+            },
+            Kind::Settlement | Kind::HoldExpired => match said {
+                Detail::Settled { charged, .. } | Detail::Expired { charged, .. } => {
+                    self.charged.insert(called, charged);
+                }
+                other => return Err(format!("{other:?}")),
+            },
             Kind::SessionRegistered => {
-                let drained = self.stops(scopes, Mode::Drain);
-                ensure(drained != Some(Mode::Drain), || "opened though drained".into())?;
+                let drained = self.stops(scopes, HaltMode::Drain);
+                ensure(drained != Some(HaltMode::Drain), || {
+                    "opened though drained".into()
+                })?;
             }
             Kind::SessionUnpaused | Kind::SessionEnded => self.cancel(&entry.session_id),
             Kind::ApprovalExpired => self.finish(&entry.approval_id),
@@ -128,7 +120,7 @@ impl Promises {
                 _ => {}
             },
             Kind::TicketRedeemed if entry.reason == "redeemed" => {
-                let stopped = self.stops(scopes, Mode::Pause);
+                let stopped = self.stops(scopes, HaltMode::Pause);
                 ensure(stopped.is_none(), || "redeemed though stopped".into())?;
                 ensure(self.redeemed.insert(called), || "redeemed twice".into())?;
             }
@@ -154,7 +146,7 @@ impl Promises {
             }
             Some(Verdict::Deny) | None => return Ok(()),
         }
-        ensure(self.stops(scopes, Mode::Pause).is_none(), || {
+        ensure(self.stops(scopes, HaltMode::Pause).is_none(), || {
             "allowed though stopped".into()
         })?;
         ensure(!self.dead.contains(&nonce), || "its nonce never runs".into())?;
@@ -224,10 +216,10 @@ impl Promises {
     }
 
     /// The mode of a stop above, of those that are at least so hard; a drain is asked for alone.
-    fn stops(&self, scopes: &[String], least: Mode) -> Option<Mode> {
+    fn stops(&self, scopes: &[String], least: HaltMode) -> Option<HaltMode> {
         let mut modes = scopes.iter().filter_map(|scope| self.stopped.get(scope));
-        if least == Mode::Drain {
-            return modes.find(|mode| **mode == Mode::Drain).copied();
+        if least == HaltMode::Drain {
+            return modes.find(|mode| **mode == HaltMode::Drain).copied();
         }
         modes.find(|mode| **mode >= least).copied()
     }
@@ -237,7 +229,7 @@ impl Promises {
     fn check_told(
         &self,
         before: &Rows,
-        stopped: &BTreeMap<String, Mode>,
+        stopped: &BTreeMap<String, HaltMode>,
         applied: &Applied,
         answer: &VerdictReply,
     ) -> Checked {
@@ -259,10 +251,11 @@ impl Promises {
         };
         let guards_stay = applied.entries.iter().all(|entry| entry.kind != Kind::GuardPut);
         let still = |scope: &String| {
-            let stood = stopped.get(scope).is_some_and(|mode| *mode > Mode::Drain);
+            let stood = stopped.get(scope).is_some_and(|mode| *mode > HaltMode::Drain);
             let lifted = |entry: &&Entry| matches!(entry.kind, Kind::HaltReleased | Kind::HaltExpired);
-            let mut lifts = applied.entries.iter().filter(lifted);
-            stood && !lifts.any(|entry| entry.detail.split(' ').next() == Some(scope.as_str()))
+            let lifts = applied.entries.iter().filter(lifted);
+            let mut lifted = lifts.map(|entry| Detail::of(entry).unwrap());
+            stood && !lifted.any(|said| matches!(said, Detail::Lifted { scope: of, .. } if of == *scope))
         };
         let scope = scopes(before, &entry, guards_stay).into_iter().find(still);
         ensure(scope.is_none(), || {
@@ -355,7 +348,7 @@ impl Promises {
         let Some(Row::Hold(hold)) = rows.get(&Key::Hold(call.session.clone(), call.call_number)) else {
             return Err("allowed without a hold".into());
         };
-        let leash = Leash::of(
+        let leash = GuardPath::of(
             before,
             session(before, &call.session).ok_or("allowed in no session")?,
         )
@@ -379,7 +372,7 @@ impl Promises {
     }
 }
 
-fn own_account(leash: &Leash, rows: &Rows, id: &SessionId) -> Option<AccountId> {
+fn own_account(leash: &GuardPath, rows: &Rows, id: &SessionId) -> Option<AccountId> {
     let session = session(rows, id)?;
     let organization = session.organization.clone();
     Some(match leash.effective().budget_scope {
@@ -402,7 +395,7 @@ fn scopes(rows: &Rows, entry: &Entry, guards_stay: bool) -> Vec<String> {
         .ok()
         .and_then(|id| session(rows, &id));
     if let (Some(session), true) = (there, guards_stay) {
-        let leash = Leash::of(rows, session).unwrap();
+        let leash = GuardPath::of(rows, session).unwrap();
         scopes.extend(
             leash
                 .named()

@@ -1,7 +1,7 @@
 //! One random step: few names, small amounts, edges of time and of call numbers.
 
 use machine::command::Act;
-use machine::table::HaltMode;
+use machine::row::HaltMode;
 use proptest::prelude::*;
 
 use super::names::{ACCOUNTS, GUARD_SCOPES, GUARDS, PEOPLE, SCOPES};

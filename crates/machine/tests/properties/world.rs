@@ -4,7 +4,7 @@ use audit::Entry;
 use decision::{NanoUsd, SessionId};
 use machine::command::{Act, SessionAct};
 use machine::reply::{Refusal, Reply};
-use machine::table::{Key, Row, Session};
+use machine::row::{Key, Row, Session};
 use machine::{AccountId, Applied, Batch, Command, Scope, check};
 
 use super::cast::{Cast, Rows, batch, run};

@@ -5,7 +5,7 @@ use decision::{ApprovalId, Digest, OrganizationId, RuleId, SessionId};
 use goldenscript::ArgumentConsumer;
 use machine::Command;
 use machine::command::{Decide, Principal, RuleFacts, Ruling, Successor};
-use machine::table::{Key, Row};
+use machine::row::{Key, Row};
 
 use super::Script;
 use super::read::{Failed, flag, number, request, required};
@@ -23,7 +23,7 @@ impl Script {
         let Some(Row::Session(row)) = self.rows.get(&Key::Session(session.clone())) else {
             return Err("rules of which session?".into());
         };
-        let leash = machine::Leash::of(&self.rows, row)?;
+        let leash = machine::GuardPath::of(&self.rows, row)?;
         let policy_digest = match known {
             "current" => leash.digest(),
             _ => Digest::of(known.as_bytes()),

@@ -14,7 +14,7 @@ use decision::{
 };
 use goldenscript::ArgumentConsumer;
 use machine::command::{AgentPattern, Principal, Request};
-use machine::price::{ModelPrice, TokenPrice, ToolPrice};
+use machine::row::price::{ModelPrice, TokenPrice, ToolPrice};
 use machine::{BudgetScope, Guard, LatchScope, PauseScope, ToolLimit, TripPolicy, Unsettled, Window};
 
 pub type Failed = Box<dyn Error>;

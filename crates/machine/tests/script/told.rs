@@ -4,7 +4,7 @@ use audit::Entry;
 use decision::{NanoUsd, Timestamp};
 use machine::command::Limit;
 use machine::reply::{Refusal, Reply, VerdictReply};
-use machine::table::Account;
+use machine::row::Account;
 
 pub fn told(reply: &Reply) -> String {
     match reply {

@@ -8,6 +8,7 @@ use crate::disk::{Disk, Read, Space};
 use crate::error::StoreError;
 use crate::format::{self, Identity, Lock};
 use crate::guarded::Guarded;
+use crate::held::HeldArguments;
 use crate::home::{Home, Sink};
 use crate::rocks::{Kind, Missing, RocksDisk};
 use crate::snapshot::{Chunk, Part, SnapshotData, SnapshotInfo};
@@ -20,12 +21,14 @@ pub(crate) struct DirectoryHome {
     identity: Guarded<Identity>,
     state: Guarded<u64>,
     snapshot: Guarded<Option<SnapshotData>>,
+    held: HeldArguments,
     parts: AtomicU64,
     _lock: Lock,
 }
 
 const LOG: &str = "log";
 const SNAPSHOTS: &str = "snapshot";
+const HELD: &str = "held";
 /// Ends the name of a snapshot; whatever else is in their directory was not finished.
 const SNAPSHOT_SUFFIX: &str = ".snapshot";
 
@@ -46,6 +49,7 @@ impl DirectoryHome {
             identity: Guarded::new(identity),
             state: Guarded::new(state),
             snapshot: Guarded::new(None),
+            held: HeldArguments::in_directory(dir.join(HELD))?,
             parts: AtomicU64::new(0),
             _lock: lock,
         };
@@ -189,6 +193,10 @@ impl Home for DirectoryHome {
 
     fn snapshot(&self) -> Option<SnapshotData> {
         self.snapshot.lock().clone()
+    }
+
+    fn held(&self) -> HeldArguments {
+        self.held.clone()
     }
 }
 

@@ -1,5 +1,5 @@
 use decision::{AgentId, OrganizationId, RequestId, SessionId, Timestamp};
-use machine::table::{DueWork, Key, Requester};
+use machine::row::{DueWork, Key, Requester};
 use machine::{AccountId, GuardScope, Scope};
 use proptest::prelude::*;
 

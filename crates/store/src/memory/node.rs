@@ -5,6 +5,7 @@ use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::format::Identity;
 use crate::guarded::Guarded;
+use crate::held::HeldArguments;
 use crate::home::{Home, Sink};
 use crate::memory::{Kept, MemoryDisk};
 use crate::snapshot::{Chunk, SnapshotData, SnapshotInfo};
@@ -20,6 +21,7 @@ struct Disks {
     state: MemoryDisk,
     new_state: Option<MemoryDisk>,
     snapshot: Option<SnapshotData>,
+    held: HeldArguments,
 }
 
 impl MemoryNode {
@@ -35,6 +37,7 @@ impl MemoryNode {
             state: MemoryDisk::default(),
             new_state: None,
             snapshot: None,
+            held: HeldArguments::in_memory(),
         })))
     }
 
@@ -48,6 +51,9 @@ impl MemoryNode {
             Kept::Nothing | Kept::Everything => kept,
         });
         disks.new_state = None;
+        if kept == Kept::Nothing {
+            disks.held = HeldArguments::in_memory();
+        }
     }
 
     /// Another node's worth of disks with what is on these now: what a backup of the data directory is.
@@ -59,6 +65,7 @@ impl MemoryNode {
             state: disks.state.copy(),
             new_state: None,
             snapshot: disks.snapshot.clone(),
+            held: HeldArguments::in_memory(),
         })))
     }
 
@@ -73,6 +80,10 @@ impl MemoryNode {
 }
 
 impl Home for MemoryNode {
+    fn held(&self) -> HeldArguments {
+        self.0.lock().held.clone()
+    }
+
     fn identity(&self) -> Identity {
         self.0.lock().identity.clone()
     }

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use decision::{SessionId, Timestamp};
-use machine::table::{Change, DueWork, Key, Nonces, Row, Rows};
+use machine::Change;
+use machine::row::{DueWork, Key, Nonces, Row, Rows};
 use proptest::prelude::*;
 
 use super::{DiskRows, RowCache};

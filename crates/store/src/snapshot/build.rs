@@ -1,9 +1,7 @@
 use std::io;
-use std::sync::Arc;
 
 use openraft::storage::RaftSnapshotBuilder;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::config::{Raft, Snapshot};
 use crate::disk::{Read, Space};
@@ -11,70 +9,37 @@ use crate::error::StoreError;
 use crate::home::{Home, Sink};
 use crate::live::{Live, read_meta};
 use crate::snapshot::{CHUNK_BYTES, Chunk, SnapshotData, SnapshotInfo};
-use crate::work::Work;
 
-/// A snapshot being built; its view of the state was taken when it was asked for.
-#[derive(Debug, Default)]
-pub struct SnapshotBuilder(Option<Building>);
-
+/// Gives openraft a snapshot that was built before it asked. A build that fails (a full disk) would be the end of the
+/// node there; here it is an error of whoever wanted it, who tries again later.
 #[derive(Debug)]
-enum Building {
-    Done(Result<SnapshotData, StoreError>),
-    OnThread(oneshot::Receiver<Result<SnapshotData, StoreError>>),
+pub struct SnapshotBuilder(Option<Result<SnapshotData, StoreError>>);
+
+impl SnapshotBuilder {
+    pub(crate) fn of(built: Result<SnapshotData, StoreError>) -> Self {
+        Self(Some(built))
+    }
 }
 
 impl RaftSnapshotBuilder<Raft> for SnapshotBuilder {
     type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
-        let data = match self.0.take() {
-            Some(Building::Done(data)) => data?,
-            Some(Building::OnThread(data)) => data.await.map_err(io::Error::other)??,
-            None => return Err(io::Error::other("this snapshot was built before")),
-        };
+        let taken = || io::Error::other("this snapshot was taken before");
+        let snapshot = self.0.take().ok_or_else(taken)??;
         Ok(Snapshot {
-            meta: data.info().meta(),
-            snapshot: data,
+            meta: snapshot.info().meta(),
+            snapshot,
         })
     }
 }
 
-/// Begins to build a snapshot of the state as it is when this returns.
-///
-/// The permit is held until the snapshot is kept: one is built at a time.
-pub(crate) async fn build(
-    live: &Arc<Live>,
-    home: &Arc<dyn Home>,
-    permit: OwnedSemaphorePermit,
-    work: Work,
-) -> SnapshotBuilder {
-    let (live, home) = (Arc::clone(live), Arc::clone(home));
-    match work {
-        Work::Inline => SnapshotBuilder(Some(Building::Done(write(&live, home.as_ref(), || {})))),
-        Work::Threads => {
-            let (tell, viewed) = oneshot::channel();
-            let (give, data) = oneshot::channel();
-            tokio::task::spawn_blocking(move || {
-                let built = write(&live, home.as_ref(), || {
-                    let _ = tell.send(());
-                });
-                drop(permit);
-                // Whoever asked may be gone: the snapshot is kept all the same.
-                let _ = give.send(built);
-            });
-            // An error means that the view could not be taken; building says why.
-            let _ = viewed.await;
-            SnapshotBuilder(Some(Building::OnThread(data)))
-        }
-    }
-}
-
-fn write(live: &Live, home: &dyn Home, viewed: impl FnOnce()) -> Result<SnapshotData, StoreError> {
+/// Builds a snapshot of the state as it is now, and keeps it.
+pub(crate) fn build(live: &Live, home: &dyn Home) -> Result<SnapshotData, StoreError> {
     let state = live.state();
     let view = state.disk.view();
     // INVARIANT: what is said of the snapshot is read from the same view as its rows.
     let (applied, membership) = read_meta(view.as_ref())?;
-    viewed();
     let mut chunks = Chunks::into_sink(home.new_snapshot()?);
     for space in RECORDED {
         chunks.record_all(view.as_ref(), *space)?;

@@ -6,24 +6,46 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::StoreError;
 use crate::home::{Home, Sink};
-use crate::snapshot::{Chunk, SnapshotData, SnapshotInfo};
+use crate::live::Live;
+use crate::snapshot::{self, Chunk, SnapshotData, SnapshotInfo};
 use crate::work::Work;
 
 /// The snapshots of a node: the current one, to be sent, and one that is being received.
 #[derive(Debug, Clone)]
 pub struct Snapshots {
     home: Arc<dyn Home>,
+    live: Arc<Live>,
     receiving: Arc<Semaphore>,
+    building: Arc<Semaphore>,
     work: Work,
 }
 
 impl Snapshots {
-    pub(crate) fn new(home: Arc<dyn Home>, work: Work) -> Self {
+    pub(crate) fn new(home: Arc<dyn Home>, live: Arc<Live>, work: Work) -> Self {
         Self {
             home,
+            live,
             receiving: Arc::new(Semaphore::new(1)),
+            building: Arc::new(Semaphore::new(1)),
             work,
         }
+    }
+
+    /// Builds a snapshot of the state as it is when this begins, and makes it the current one.
+    ///
+    /// # Errors
+    /// The disk is full or fails, or one is being built. The snapshot before it stays.
+    pub async fn build(&self) -> Result<SnapshotData, StoreError> {
+        let permit = Arc::clone(&self.building).try_acquire_owned();
+        let permit = permit.map_err(|_| StoreError::Busy("building another snapshot"))?;
+        let (live, home) = (Arc::clone(&self.live), Arc::clone(&self.home));
+        let building = move || {
+            let built = snapshot::build(&live, home.as_ref());
+            drop(permit);
+            built
+        };
+        let built = self.work.run(building).await;
+        built.map_err(StoreError::file("building a snapshot"))?
     }
 
     /// The current snapshot; none before the first was built or installed.

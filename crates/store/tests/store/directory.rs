@@ -29,9 +29,10 @@ async fn a_second_process_is_told_which_one_has_the_directory() {
         state,
         reader,
         snapshots,
+        held,
         owner,
     } = store;
-    drop((state, reader, snapshots, owner));
+    drop((state, reader, snapshots, held, owner));
     assert!(matches!(open(&dir), Err(StoreError::InUse { .. })));
     drop(log);
     open(&dir).unwrap();

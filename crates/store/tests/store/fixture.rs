@@ -10,7 +10,7 @@ use machine::command::{
     AgentPattern, Engage, Fixture, FixtureSession, Init, Limit, Params, PostExec, PreExec, Principal,
     Release, Request, SetBudget,
 };
-use machine::table::HaltMode;
+use machine::row::HaltMode;
 use machine::{AccountId, Batch, Command, Guard, Scope};
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::storage::{RaftLogStorage, RaftLogStorageExt, RaftStateMachine, StorageHelper};

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use openraft::RaftLogReader;
-use openraft::RaftSnapshotBuilder;
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
 use store::{Options, Store, Vote};
 
@@ -182,8 +181,7 @@ async fn write_forever(mut store: Store) {
                 say("purge", purged);
             }
             15 if applied > 0 && dice.roll(4) == 0 => {
-                let mut builder = store.state.try_create_snapshot_builder(true).await.unwrap();
-                builder.build_snapshot().await.unwrap();
+                store.snapshots.build().await.unwrap();
                 say("snapshot", applied);
             }
             _ => {}

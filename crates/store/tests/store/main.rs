@@ -21,6 +21,8 @@ mod names;
 mod power;
 mod random;
 mod replay;
+#[path = "../../../machine/tests/properties/seed.rs"]
+mod seed;
 mod snapshots;
 #[path = "../../../machine/tests/properties/step.rs"]
 mod step;

@@ -129,10 +129,7 @@ async fn crash_often(seed: u64, expected: &[store::StateHash]) {
             }
             10 => {
                 if applied > snapshots && dice.roll(3) == 0 {
-                    let mut builder = store.state.try_create_snapshot_builder(true).await.unwrap();
-                    openraft::RaftSnapshotBuilder::build_snapshot(&mut builder)
-                        .await
-                        .unwrap();
+                    store.snapshots.build().await.unwrap();
                     snapshots = applied;
                 }
             }

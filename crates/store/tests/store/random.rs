@@ -15,33 +15,46 @@ use store::{Entry, Kept, MemoryNode, Options, Payload, StateHash, Store};
 
 use crate::cast::{Cast, Rows, batch, run};
 use crate::fixture::{Dice, Disks, TempDir, apply, entry, log_id, recover};
+use crate::seed::seed;
 use crate::step::step;
 
 const COMMANDS: usize = 100_000;
+/// Of the run whose seed is fresh.
+const COMMANDS_FRESH: usize = 10_000;
 /// Commands between two looks at the rows.
 const LOOK: usize = 1_000;
-const SEED: [u8; 32] = [7; 32];
 
 #[tokio::test]
 async fn a_hundred_thousand_random_commands_give_one_state_on_three_disks_and_after_a_replay() {
-    let (log, accepted) = draw();
+    let (log, accepted) = draw([7; 32], COMMANDS);
     println!("{accepted:#?}");
     let never: Vec<_> = KINDS
         .iter()
         .filter(|kind| !accepted.contains_key(*kind))
         .collect();
     assert!(never.is_empty(), "never accepted: {never:?}");
+    gives_one_state_everywhere(&log).await;
+}
 
-    let (first, snapshot) = in_long_runs_with_restarts(&log).await;
-    assert_eq!(first.applied_index, last_of(&log));
-    assert_eq!(in_short_runs_with_crashes(&log).await, first);
-    assert_eq!(from_a_snapshot(&log, snapshot).await, first);
-    assert_eq!(replayed_from_an_empty_directory(&log).await, first);
+#[tokio::test]
+async fn commands_of_a_fresh_seed_give_one_state_too() {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed().to_be_bytes());
+    let (log, _) = draw(bytes, COMMANDS_FRESH);
+    gives_one_state_everywhere(&log).await;
+}
+
+async fn gives_one_state_everywhere(log: &[Entry]) {
+    let (first, snapshot) = in_long_runs_with_restarts(log).await;
+    assert_eq!(first.applied_index, last_of(log));
+    assert_eq!(in_short_runs_with_crashes(log).await, first);
+    assert_eq!(from_a_snapshot(log, snapshot).await, first);
+    assert_eq!(replayed_from_an_empty_directory(log).await, first);
 }
 
 /// The log, and how many commands of each kind were accepted.
-fn draw() -> (Vec<Entry>, BTreeMap<&'static str, usize>) {
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &SEED);
+fn draw(seed: [u8; 32], count: usize) -> (Vec<Entry>, BTreeMap<&'static str, usize>) {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let steps = vec(step(), 1..9);
     let (mut rows, mut cast, mut now) = (Rows::new(), Cast::default(), 1_000_000_000);
@@ -49,7 +62,7 @@ fn draw() -> (Vec<Entry>, BTreeMap<&'static str, usize>) {
     let mut accepted = BTreeMap::new();
     let mut drawn = 0;
     let mut commands = Cast::form(0);
-    while drawn < COMMANDS {
+    while drawn < count {
         let place = log.len() - 1;
         let batch = batch(place, now, commands);
         let applied = run(&mut rows, place, &batch);
@@ -61,7 +74,7 @@ fn draw() -> (Vec<Entry>, BTreeMap<&'static str, usize>) {
         }
         let looked_at = drawn / LOOK;
         drawn += batch.commands.len();
-        if drawn / LOOK > looked_at || drawn >= COMMANDS {
+        if drawn / LOOK > looked_at || drawn >= count {
             assert_eq!(
                 check::broken(&rows),
                 Vec::<String>::new(),

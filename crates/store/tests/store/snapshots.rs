@@ -10,8 +10,7 @@ use store::{CHUNK_BYTES, Kept, Options, Snapshot, SnapshotData, SnapshotInfo, St
 use crate::fixture::{Disks, TempDir, append, apply, bulk, entries, entry, log_id, recover, reference};
 
 async fn build(store: &mut Store) -> SnapshotData {
-    let mut builder = store.state.try_create_snapshot_builder(true).await.unwrap();
-    builder.build_snapshot().await.unwrap().snapshot
+    store.snapshots.build().await.unwrap()
 }
 
 /// Carries a snapshot over as `cluster` does.
@@ -122,14 +121,24 @@ async fn an_empty_state_has_a_snapshot_too() {
 }
 
 #[tokio::test]
-async fn the_view_is_of_the_moment_the_snapshot_was_asked_for() {
+async fn openraft_gets_each_built_snapshot_once_and_waits_for_none() {
     for disks in Disks::both() {
         let mut store = disks.open();
         apply(&mut store, entries(0..30)).await;
-        let mut builder = store.state.try_create_snapshot_builder(false).await.unwrap();
+        assert!(
+            store.state.try_create_snapshot_builder(false).await.is_none(),
+            "none was built"
+        );
+        let built = build(&mut store).await;
         apply(&mut store, entries(30..60)).await;
+        let mut builder = store.state.try_create_snapshot_builder(false).await.unwrap();
         let Snapshot { meta, snapshot } = builder.build_snapshot().await.unwrap();
         assert_eq!(meta.last_log_id, Some(log_id(29)));
+        assert_eq!(snapshot.info(), built.info());
+        assert!(
+            store.state.try_create_snapshot_builder(false).await.is_none(),
+            "taken"
+        );
         let others = disks.another();
         let mut to = others.open();
         let received = carry(&snapshot, &to).await.unwrap();
@@ -337,9 +346,9 @@ async fn one_snapshot_is_built_at_a_time() {
     let disks = Disks::both().into_iter().next().unwrap();
     let mut store = disks.open();
     fill(&mut store).await;
-    let mut first = store.state.try_create_snapshot_builder(false).await.unwrap();
+    let (first, second) = tokio::join!(store.snapshots.build(), store.snapshots.build());
     // The first may have ended by now; if not, the second is refused, and asked for later it is not.
-    drop(store.state.try_create_snapshot_builder(false).await);
-    first.build_snapshot().await.unwrap();
+    first.unwrap();
+    assert!(second.is_ok() || matches!(second, Err(StoreError::Busy(_))));
     assert_eq!(build(&mut store).await.info().applied, Some(log_id(57)));
 }

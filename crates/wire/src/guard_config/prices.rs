@@ -2,7 +2,7 @@
 
 use decision::Pattern;
 use machine::ToolLimit;
-use machine::price::{ModelPrice, Prices, TokenPrice, ToolPrice};
+use machine::row::price::{ModelPrice, Prices, TokenPrice, ToolPrice};
 
 use super::{above_zero, at, at_most, tool, window, window_of};
 use crate::invalid::Invalid;
