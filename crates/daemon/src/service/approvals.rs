@@ -5,6 +5,7 @@ use std::sync::Arc;
 use decision::ApprovalId;
 use machine::Event;
 use machine::command::Principal;
+use machine::query;
 use machine::row::Approval;
 use machine::row::Read as _;
 use tokio::sync::mpsc;
@@ -17,7 +18,6 @@ use crate::admit::Ask;
 use crate::door::Door;
 use crate::follow::{Follow, WAITING};
 use crate::service::Streamed;
-use machine::query;
 
 /// Open approvals that a watcher is told at once; the rest it lists.
 const OPEN_MAX: usize = 1_000;
