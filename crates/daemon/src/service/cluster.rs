@@ -25,11 +25,8 @@ pub async fn init(
     if let Identity::Node(id) = ask.identity
         && id != door.config.node.id
     {
-        return Err(door.refuse(
-            ask,
-            "role",
-            "a node forms its own configuration's cluster only".to_owned(),
-        ));
+        let why = "a node forms its own configuration's cluster only".to_owned();
+        return Err(door.refuse(ask, "role", why));
     }
     let members = wanted_members(door, &message)?;
     admin::cluster_request("init", &message.request_id, "")?;
