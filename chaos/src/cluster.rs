@@ -250,11 +250,15 @@ impl Cluster {
 
     /// Waits for a node that leads.
     pub fn leader(&self) -> usize {
-        self.wait_for("a leader", || {
-            (0..self.len()).filter(|node| self.runs(*node)).find(|node| {
-                self.status(*node, false)
-                    .is_some_and(|status| status["role"] == "leader")
-            })
+        let running: Vec<usize> = (0..self.len()).filter(|node| self.runs(*node)).collect();
+        self.wait_for("a leader", || self.leads(&running))
+    }
+
+    /// Which of these nodes leads now; none where none does.
+    pub fn leads(&self, nodes: &[usize]) -> Option<usize> {
+        nodes.iter().copied().find(|node| {
+            self.status(*node, false)
+                .is_some_and(|status| status["role"] == "leader")
         })
     }
 

@@ -178,3 +178,60 @@ fn a_second_node_of_the_same_name_does_not_push_the_first_out() {
     assert_eq!(voters(&cluster, leader), Some(3));
     cluster.wait_even();
 }
+
+/// A removal that would leave no quorum is refused; forced, it goes on by itself as soon as it can, whoever leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_was_cut_short_is_finished_by_whoever_leads() {
+    for leader_dies in [false, true] {
+        let mut cluster = Cluster::form(3, "");
+        cluster.fund("org/acme", "5.00");
+        let leader = cluster.leader();
+        let (dead, removed) = ((leader + 1) % 3, (leader + 2) % 3);
+        let raft_id = cluster.status(removed, false).unwrap()["raft_id"]
+            .as_u64()
+            .unwrap();
+        cluster.kill(dead);
+        let refused = remove_within(&cluster, leader, raft_id, false, Duration::from_secs(10)).await;
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::FailedPrecondition);
+        let cut_short = remove_within(&cluster, leader, raft_id, true, Duration::from_secs(2)).await;
+        assert_eq!(cut_short.unwrap_err().code(), tonic::Code::Unavailable);
+        if leader_dies {
+            cluster.kill(leader);
+            cluster.start(leader);
+        }
+        cluster.start(dead);
+        cluster.wait_for("two voters, and nothing under way", || {
+            let two = [leader, dead]
+                .iter()
+                .all(|node| voters(&cluster, *node) == Some(2));
+            (two && cluster.leads(&[leader, dead]).is_some()).then_some(())
+        });
+        // What was removed is told so, and serves nothing.
+        cluster.wait_for("the removed node to know", || {
+            let status = cluster.status(removed, false)?;
+            let why = status["not_ready"].as_array()?.first()?.as_str()?;
+            why.starts_with("removed").then_some(())
+        });
+        cluster.fund("org/acme", "6.00");
+    }
+}
+
+async fn remove_within(
+    cluster: &Cluster,
+    leader: usize,
+    raft_id: u64,
+    force: bool,
+    within: Duration,
+) -> Result<(), tonic::Status> {
+    use wire::proto::haltgate::admin::v1 as admin;
+    let mut request = tonic::Request::new(admin::ClusterRemoveRequest {
+        request_id: client::request_id(),
+        raft_id,
+        justification: "it leaves".to_owned(),
+        force,
+    });
+    request.set_timeout(within);
+    let channel = cluster.pool_of(leader, "admin").channel();
+    let mut cluster = admin::cluster_client::ClusterClient::new(channel);
+    cluster.remove(request).await.map(drop)
+}
