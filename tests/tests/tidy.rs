@@ -20,10 +20,12 @@ use code::{
 };
 
 /// The crates of this workspace that a crate may depend on (docs/ARCHITECTURE.md "Workspace").
-const LAYERS: [(&str, &[&str]); 9] = [
-    ("decision", &[]),
+const LAYERS: [(&str, &[&str]); 10] = [
+    // `conformance` is for tests here: the published vectors.
+    ("decision", &["conformance"]),
+    ("conformance", &["decision"]),
     ("audit", &["decision"]),
-    ("machine", &["audit", "decision"]),
+    ("machine", &["audit", "decision", "conformance"]),
     ("wire", &["machine", "audit", "decision"]),
     ("store", &["wire", "machine", "audit", "decision"]),
     ("cluster", &["store", "wire", "machine", "audit", "decision"]),
@@ -35,7 +37,15 @@ const LAYERS: [(&str, &[&str]); 9] = [
     (
         "cli",
         &[
-            "client", "daemon", "cluster", "store", "wire", "machine", "audit", "decision",
+            "client",
+            "daemon",
+            "cluster",
+            "store",
+            "wire",
+            "machine",
+            "audit",
+            "decision",
+            "conformance",
         ],
     ),
 ];

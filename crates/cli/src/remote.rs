@@ -10,6 +10,9 @@ use wire::rpc::{Followed, Unary};
 use crate::args;
 use crate::failed::Failed;
 
+/// Rows of one page of a list.
+pub const PAGE: u32 = 500;
+
 /// A pool of its nodes, and the time a command may take.
 pub struct Remote {
     pub pool: Pool,
@@ -27,6 +30,24 @@ impl Remote {
     /// Asks until a node answers; the request id makes repetitions one.
     pub async fn call<M: Unary>(&self, message: M) -> Result<M::Reply, Failed> {
         Ok(self.pool.call(&message, self.timeout).await?)
+    }
+
+    /// Asks for a list, page by page. `page` makes the request for a token, `rows` gives an answer's rows and the next.
+    pub async fn pages<M: Unary, T>(
+        &self,
+        page: impl Fn(String) -> M,
+        rows: impl Fn(M::Reply) -> (Vec<T>, String),
+    ) -> Result<Vec<T>, Failed> {
+        let mut all = Vec::new();
+        let mut token = String::new();
+        loop {
+            let (some, next) = rows(self.call(page(token)).await?);
+            all.extend(some);
+            if next.is_empty() {
+                return Ok(all);
+            }
+            token = next;
+        }
     }
 
     /// Asks for a stream until a node answers.

@@ -50,24 +50,11 @@ impl Ask {
 impl Door {
     /// Takes a request in. The certificate is looked at each time: a stream may outlive it.
     pub fn admit(&self, caller: Option<&Arc<Caller>>, rpc: Rpc, within: Duration) -> Result<Ask, Failure> {
-        let unauthenticated = |why: String| {
-            self.metrics
-                .refused_identities_total
-                .with_label_values(&["certificate"])
-                .inc();
+        let (caller, identity) = named(caller).map_err(|why| {
+            let refused = &self.metrics.refused_identities_total;
+            refused.with_label_values(&["certificate"]).inc();
             Failure::new(Code::Unauthenticated, why)
-        };
-        let caller =
-            caller.ok_or_else(|| unauthenticated("the connection shows no certificate".to_owned()))?;
-        let identity = caller
-            .identity
-            .as_ref()
-            .map_err(|nobody| unauthenticated(nobody.to_string()))?;
-        if caller.not_after < wall_seconds() {
-            return Err(unauthenticated(
-                "the certificate of this connection has expired: connect again".to_owned(),
-            ));
-        }
+        })?;
         let arrived = Instant::now();
         let ask = Ask {
             identity: identity.clone(),
@@ -147,6 +134,16 @@ impl Door {
             None => Ok(()),
         }
     }
+}
+
+/// Whom a connection's certificate names, while it is valid; else why nobody.
+fn named(caller: Option<&Arc<Caller>>) -> Result<(&Arc<Caller>, &Identity), String> {
+    let caller = caller.ok_or("the connection shows no certificate")?;
+    let identity = caller.identity.as_ref().map_err(ToString::to_string)?;
+    if caller.not_after < wall_seconds() {
+        return Err("the certificate of this connection has expired: connect again".to_owned());
+    }
+    Ok((caller, identity))
 }
 
 /// Identities that were refused a moment ago.

@@ -24,7 +24,7 @@ use crate::order::{Order, answer_to};
 use crate::roles::urgency;
 use crate::status::Readiness;
 
-/// The door of one node; all services stand behind it.
+/// One node as its services see it: the cluster behind it, its settings, limits, keys and metrics.
 pub struct Door {
     pub node: Node,
     pub config: Config,

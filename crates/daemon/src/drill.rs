@@ -53,14 +53,17 @@ pub async fn drill(
     door.propose(ask, ended).await?;
     let ((halt, engaged_after), _, nodes) = (engaged?, released?, nodes?);
     Ok(proto::HaltsDrillResponse {
-        passed: nodes
-            .iter()
-            .all(|node| !node.reachable || node.denied_after_us > 0)
-            && nodes.iter().any(|node| node.denied_after_us > 0),
+        passed: passed(&nodes),
         engaged_after_us: micros(engaged_after),
         nodes,
         log_index: halt.place.log_index,
     })
+}
+
+/// Every node that answers has denied, and there is one.
+fn passed(nodes: &[proto::NodeDrill]) -> bool {
+    let denied = |node: &proto::NodeDrill| node.denied_after_us > 0;
+    nodes.iter().all(|node| !node.reachable || denied(node)) && nodes.iter().any(denied)
 }
 
 /// Asks every node side by side until it denies.

@@ -1,16 +1,19 @@
 //! One node as a process: configuration, certificates, roles, services, probes and metrics.
 //!
 //! ```text
-//!   run ─ config ─ tls ─► accept ──► layer (room, metrics, details) ──► service ──► door ──► cluster
-//!           │                │                                            │          └ roles, limit
-//!           │                └ identity: who the certificate names        └ wire: message ⇄ command, reply
+//!   run ─ config ─ tls ─► accept ──► layer ──► entry ──► service, road ──► door ──► cluster
+//!           │                │         │         └ admit: identity, role, deadline    └ order: a command, its reply
+//!           │                │         └ room, metrics, details of errors
+//!           │                └ identity: whom the certificate names
 //!           └ find or form the cluster · readiness · observe · http
 //! ```
 //!
 //! 1. `accept` verifies a certificate and reads the identity in it (`identity`); nothing else gives one.
-//! 2. `door` admits a request: role (`roles`), deadline; `limit` its rate.
-//! 3. `service` has `wire` read the message, `cluster` decide or read, `wire` write the answer.
-//! 4. Before an ALLOW leaves, `service::guard` looks at the halts once more.
+//! 2. `entry` has a function for every RPC, made from the table in `wire::rpc`. `admit` lets its request in, by the
+//!    roles of that table; the request is then an `Ask`, and nothing else makes one.
+//! 3. A `service` has `wire` read the message, proposes or reads through the `door`, and has `wire` write the answer.
+//!    A call takes the `road`.
+//! 4. Before an ALLOW leaves, `road` looks at the halts once more.
 //! 5. Whatever fails leaves as a status with a detail, and never as a verdict.
 
 mod accept;

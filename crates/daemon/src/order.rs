@@ -39,9 +39,9 @@ pub fn answer_to<O: Order>(reply: Option<Reply>) -> Result<O::Answer, Failure> {
     }
 }
 
-/// A row reads: the order and its command, the reply, what the caller is told of it, and what the order is about.
+/// A row reads: the order and its command, the replies to it and what the caller is told of them, what it is about.
 macro_rules! orders {
-    ($($order:ident is $command:ident, $($reply:pat => $value:expr),+ => $answer:ty, about $target:expr;)*) => {
+    ($($order:ident => $command:ident { $($reply:pat => $value:expr),+ } -> $answer:ty, about $target:expr;)*) => {
         $(impl Order for $order {
             type Answer = $answer;
 
@@ -64,28 +64,24 @@ macro_rules! orders {
     };
 }
 
-// What is only named by a session or an approval is the machine's to compare: `Target::InState`.
+// What is only named by its session or approval is the machine's to compare: `Target::InState`.
 orders! {
-    Register is Register, Reply::Registered(it) => *it => Registered, about |_| Target::InState;
-    PreExec is PreExec,
-        Reply::Verdict(it) => Ok(it),
-        Reply::Reevaluate(place) => Err(place) => Judged, about |_| Target::InState;
-    PostExec is PostExec, Reply::Settled(it) => it => Settled, about |_| Target::InState;
-    EndSession is EndSession, Reply::Session(status, _) => status => SessionStatus, about |_| Target::InState;
-    Redeem is Redeem, Reply::Redeemed(it) => it => Redeemed, about |_| Target::InState;
-    Decide is Decide, Reply::Approval(it) => it => ApprovalReply, about |_| Target::InState;
-    SessionAct is Session, Reply::Session(status, place) => (status, place) => (SessionStatus, Place),
-        about |_| Target::InState;
-    Engage is Engage, Reply::Halt(it) => it => HaltReply, about |engage| of_scope(&engage.scope);
-    Release is Release, Reply::Halt(it) => it => HaltReply, about |release| of_scope(&release.scope);
-    SetBudget is SetBudget, Reply::Account(it, place) => (it, place) => (Account, Place),
-        about |set| of_account(&set.account);
-    GrantBudget is GrantBudget, Reply::Account(it, place) => (it, place) => (Account, Place),
-        about |grant| of_account(&grant.account);
-    Correct is Correct, Reply::Account(it, place) => (it, place) => (Account, Place),
-        about |correct| of_account(&correct.account);
-    PutGuard is PutGuard, Reply::Guard(it, place) => (*it, place) => (Guard, Place),
-        about |put| of_guard_change(&put.scope);
+    Register    => Register    { Reply::Registered(it) => *it } -> Registered, about |_| Target::InState;
+    PreExec     => PreExec     { Reply::Verdict(it) => Ok(it), Reply::Reevaluate(place) => Err(place) } -> Judged,
+                                                                               about |_| Target::InState;
+    PostExec    => PostExec    { Reply::Settled(it) => it } -> Settled,        about |_| Target::InState;
+    EndSession  => EndSession  { Reply::Session(it, _) => it } -> SessionStatus, about |_| Target::InState;
+    Redeem      => Redeem      { Reply::Redeemed(it) => it } -> Redeemed,      about |_| Target::InState;
+    Decide      => Decide      { Reply::Approval(it) => it } -> ApprovalReply, about |_| Target::InState;
+    SessionAct  => Session     { Reply::Session(it, at) => (it, at) } -> (SessionStatus, Place),
+                                                                               about |_| Target::InState;
+    Engage      => Engage      { Reply::Halt(it) => it } -> HaltReply,         about |it| of_scope(&it.scope);
+    Release     => Release     { Reply::Halt(it) => it } -> HaltReply,         about |it| of_scope(&it.scope);
+    SetBudget   => SetBudget   { Reply::Account(it, at) => (it, at) } -> (Account, Place), about |it| of_account(&it.account);
+    GrantBudget => GrantBudget { Reply::Account(it, at) => (it, at) } -> (Account, Place), about |it| of_account(&it.account);
+    Correct     => Correct     { Reply::Account(it, at) => (it, at) } -> (Account, Place), about |it| of_account(&it.account);
+    PutGuard    => PutGuard    { Reply::Guard(it, at) => (*it, at) } -> (Guard, Place),
+                                                                               about |it| of_guard_change(&it.scope);
 }
 
 /// What came of a call; an error, where nothing was decided: the guards that are current as of this place are others

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use decision::{SessionId, Verdict};
 use machine::command::{PreExec, RuleFacts};
+use machine::query;
 use machine::reply::VerdictReply;
 use machine::row::Read as _;
 use prost::Message as _;
@@ -17,7 +18,6 @@ use crate::admit::Ask;
 use crate::door::Door;
 use crate::judge;
 use crate::metrics::Metrics;
-use machine::query;
 
 /// How often one call is judged anew because its rules changed meanwhile: a guard is written by people, seldom.
 const JUDGED_MAX: usize = 4;

@@ -52,26 +52,29 @@ impl Readiness {
             if obstacles != self.obstacles() {
                 tracing::info!(ready, obstacles = obstacles.join("; "), "readiness changed");
             }
-            door.metrics.ready.set(i64::from(ready));
-            door.metrics
-                .emergency_stop
-                .set(i64::from(door.emergency.is_engaged()));
             self.set(obstacles);
-            let serving = if ready {
-                ServingStatus::Serving
-            } else {
-                ServingStatus::NotServing
-            };
-            health.set_service_status("", serving).await;
-            health
-                .set_service_status("shackle.v1.ShackleDaemon", serving)
-                .await;
+            tell(door, health, ready).await;
             let pause = if ready { PROBE_EVERY } else { PROBE_SOON };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 changed = draining.changed() => if changed.is_err() { return },
             }
         }
+    }
+}
+
+async fn tell(door: &Door, health: &HealthReporter, ready: bool) {
+    door.metrics.ready.set(i64::from(ready));
+    door.metrics
+        .emergency_stop
+        .set(i64::from(door.emergency.is_engaged()));
+    let serving = if ready {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    };
+    for service in ["", "shackle.v1.ShackleDaemon"] {
+        health.set_service_status(service, serving).await;
     }
 }
 

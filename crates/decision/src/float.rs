@@ -46,7 +46,7 @@ pub(crate) fn order_image(text: &str) -> Option<i64> {
 }
 
 /// Rounds a JSON number to the nearest billionth (nano-dollars, or parts per billion); saturates.
-pub(crate) fn billionths(text: &str) -> Option<NanoUsd> {
+pub fn billionths(text: &str) -> Option<NanoUsd> {
     let value: f64 = text.parse().ok()?;
     let saturated = if value.is_sign_negative() {
         NanoUsd::MIN

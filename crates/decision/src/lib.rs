@@ -14,7 +14,6 @@
 //! ```
 
 pub mod behaviour;
-pub mod conformance;
 pub mod decide;
 pub mod digest;
 pub mod facts;
@@ -36,6 +35,7 @@ pub use digest::Digest;
 pub use facts::{
     BudgetFacts, Facts, HitlRule, HumanDecision, ProbabilisticDraw, Status, Terminal, Transition,
 };
+pub use float::billionths;
 pub use halt::HaltMode;
 pub use id::{
     AgentId, ApprovalId, GuardId, InvalidId, KeyId, OrganizationId, RequestId, RuleId, SessionId, ToolName,

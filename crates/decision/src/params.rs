@@ -173,7 +173,7 @@ fn write_string(out: &mut String, text: &str) {
 
 /// Says how far the search for opaque context goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Looking {
+pub enum Looking {
     /// Through lists at any depth (the edge).
     Anywhere,
     /// Only at objects directly within a list (the reference).
@@ -181,7 +181,7 @@ pub(crate) enum Looking {
 }
 
 /// R9: tells whether a context key holds a marker.
-pub(crate) fn is_opaque(value: &Value<'_>, looking: Looking) -> bool {
+pub fn is_opaque(value: &Value<'_>, looking: Looking) -> bool {
     match value {
         Value::Object(fields) => fields.iter().any(|(key, field)| {
             let named = CONTEXT_KEYS.contains(&fold(key).as_str()) && holds_marker(field, looking);
@@ -213,7 +213,7 @@ fn holds_marker(value: &Value<'_>, looking: Looking) -> bool {
 }
 
 /// Trims and case-folds as the reference does; only what can become a letter of the words above matters.
-pub(crate) fn fold(text: &str) -> String {
+pub fn fold(text: &str) -> String {
     let separators = '\u{1c}'..='\u{1f}';
     text.trim_matches(|c: char| c.is_whitespace() || separators.contains(&c))
         .to_lowercase()

@@ -1,6 +1,5 @@
 //! D1–D10 (SPEC 19): what holds for every call, whatever the facts.
 
-use decision::conformance;
 use decision::decide::{Rule, RuleSet, decide};
 use decision::digest::Digest;
 use decision::facts::{

@@ -9,8 +9,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use conformance::Check;
 use decision::behaviour::{Breakers, Candidate, Outcome, RecentCall, Storm};
-use decision::conformance::{self, Check};
 use decision::id::ToolName;
 use decision::json::Value;
 use decision::money::NanoUsd;

@@ -3,7 +3,7 @@
 //! The vectors are © 2026 Dante Bullock: the SP/1.0 fixtures under CC BY 4.0, the SP/1.0.1 file under
 //! Apache-2.0; `sp1_vectors.txt` says what was changed in them.
 
-use decision::conformance::{self, Check};
+use conformance::Check;
 use decision::verdict::Verdict::{self, Allow, Deny, Hitl};
 
 /// Name, verdict, reason: what each vector is about.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use decision::conformance::with_facts;
+use conformance::with_facts;
 use decision::json::Value;
 use decision::{
     AgentId, ApprovalId, BudgetFacts, Decision, Digest, Facts, HitlRule, HumanDecision, NanoUsd,

@@ -135,19 +135,8 @@ fn halt_mode(mode: HaltMode) -> proto::HaltMode {
 
 /// Reads an order to set an account's limit. There is no 0: it is said as `suspended`.
 pub fn set_budget(message: &proto::BudgetsSetRequest, by: Principal) -> Result<SetBudget, Invalid> {
-    use proto::budgets_set_request::Limit as Said;
     let account = account_id("scope", &message.scope)?;
-    let limit = match message.limit {
-        Some(Said::AmountNanos(nanos)) => Limit::Amount(above_zero("amount_nanos", nanos)?),
-        Some(Said::Unlimited(())) => Limit::Unlimited,
-        Some(Said::Suspended(())) => Limit::Suspended,
-        None => {
-            return Err(Invalid::new(
-                "limit",
-                "must be one of amount_nanos, unlimited, suspended",
-            ));
-        }
-    };
+    let limit = limit(message.limit)?;
     bounded("justification", &message.justification, 0, REASON_BYTES_MAX)?;
     let request = required_request(&message.request_id, || {
         let payload = Payload::of("set_budget")
@@ -166,6 +155,19 @@ pub fn set_budget(message: &proto::BudgetsSetRequest, by: Principal) -> Result<S
         request,
         justification: message.justification.clone(),
     })
+}
+
+fn limit(said: Option<proto::budgets_set_request::Limit>) -> Result<Limit, Invalid> {
+    use proto::budgets_set_request::Limit as Said;
+    match said {
+        Some(Said::AmountNanos(nanos)) => above_zero("amount_nanos", nanos).map(Limit::Amount),
+        Some(Said::Unlimited(())) => Ok(Limit::Unlimited),
+        Some(Said::Suspended(())) => Ok(Limit::Suspended),
+        None => Err(Invalid::new(
+            "limit",
+            "must be one of amount_nanos, unlimited, suspended",
+        )),
+    }
 }
 
 /// Reads an order to add to an account's limit.

@@ -9,7 +9,7 @@ use crate::args::{Approvals, DecideApproval, Output};
 use crate::export::{hex, unhex};
 use crate::failed::Failed;
 use crate::print;
-use crate::remote::Remote;
+use crate::remote::{PAGE, Remote};
 
 pub async fn run(command: Approvals, output: Output) -> Result<(), Failed> {
     use admin::Ruling;
@@ -40,21 +40,16 @@ pub async fn run(command: Approvals, output: Output) -> Result<(), Failed> {
 }
 
 async fn list(remote: &Remote, all: bool, output: Output) -> Result<(), Failed> {
-    let mut rows = Vec::new();
-    let mut page_token = String::new();
-    loop {
-        let request = admin::ApprovalsListRequest {
-            all,
-            page_size: 500,
-            page_token,
-        };
-        let answer = remote.call(request).await?;
-        rows.extend(answer.approvals.iter().map(approval_json));
-        page_token = answer.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+    let page = |page_token| admin::ApprovalsListRequest {
+        all,
+        page_size: PAGE,
+        page_token,
+    };
+    let rows = |answer: admin::ApprovalsListResponse| {
+        let rows = answer.approvals.iter().map(approval_json).collect();
+        (rows, answer.next_page_token)
+    };
+    let mut rows = remote.pages(page, rows).await?;
     let columns = [
         "approval",
         "status",

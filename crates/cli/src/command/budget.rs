@@ -10,31 +10,25 @@ use wire::proto::haltgate::admin::v1::budgets_set_request::Limit;
 use crate::args::{Budget, Output};
 use crate::failed::Failed;
 use crate::print;
-use crate::remote::{Remote, dollars};
+use crate::remote::{PAGE, Remote, dollars};
 
 const COLUMNS: [&str; 6] = ["scope", "limit", "spent", "held", "available", "overdraft"];
 
 pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
-    match command {
+    let shown = match command {
         Budget::Set {
             remote,
             scope,
             limit,
             justification,
         } => {
-            let limit = match limit.as_str() {
-                "unlimited" => Limit::Unlimited(()),
-                "suspended" => Limit::Suspended(()),
-                amount => Limit::AmountNanos(dollars(amount)?.nanos()),
-            };
             let request = admin::BudgetsSetRequest {
                 request_id: request_id(),
                 scope,
-                limit: Some(limit),
+                limit: Some(limit_of(&limit)?),
                 justification,
             };
-            let answer = Remote::open(&remote)?.call(request).await?;
-            show(output, answer.account);
+            Remote::open(&remote)?.call(request).await?.account
         }
         Budget::Grant {
             remote,
@@ -42,15 +36,13 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
             amount,
             justification,
         } => {
-            let amount_nanos = dollars(&amount)?.nanos();
             let request = admin::BudgetsGrantRequest {
                 request_id: request_id(),
                 scope,
-                amount_nanos,
+                amount_nanos: dollars(&amount)?.nanos(),
                 justification,
             };
-            let answer = Remote::open(&remote)?.call(request).await?;
-            show(output, answer.account);
+            Remote::open(&remote)?.call(request).await?.account
         }
         Budget::Correct {
             remote,
@@ -58,54 +50,56 @@ pub async fn run(command: Budget, output: Output) -> Result<(), Failed> {
             amount,
             justification,
         } => {
-            let wrong = |why: &dyn std::fmt::Display| Failed::usage(format!("{amount:?}: {why}"));
-            let amount_nanos = match amount.parse::<NanoUsd>() {
-                Ok(NanoUsd::ZERO) => return Err(wrong(&"a correction is not zero")),
-                Ok(correction) => correction.nanos(),
-                Err(error) => return Err(wrong(&error)),
-            };
             let request = admin::BudgetsCorrectRequest {
                 request_id: request_id(),
                 scope,
-                amount_nanos,
+                amount_nanos: correction(&amount)?.nanos(),
                 justification,
             };
-            let answer = Remote::open(&remote)?.call(request).await?;
-            show(output, answer.account);
+            Remote::open(&remote)?.call(request).await?.account
         }
         Budget::Show {
             remote,
             scope: Some(scope),
         } => {
             let request = admin::BudgetsGetRequest { scope };
-            let answer = Remote::open(&remote)?.call(request).await?;
-            show(output, answer.account);
+            Remote::open(&remote)?.call(request).await?.account
         }
-        Budget::Show { remote, scope: None } => {
-            let remote = Remote::open(&remote)?;
-            let mut rows = Vec::new();
-            let mut page_token = String::new();
-            loop {
-                let request = admin::BudgetsListRequest {
-                    scope: String::new(),
-                    page_size: 500,
-                    page_token,
-                };
-                let answer = remote.call(request).await?;
-                rows.extend(answer.accounts.iter().map(account));
-                page_token = answer.next_page_token;
-                if page_token.is_empty() {
-                    break;
-                }
-            }
-            print::list(output, &rows, &COLUMNS);
-        }
-    }
+        Budget::Show { remote, scope: None } => return list(&Remote::open(&remote)?, output).await,
+    };
+    print::object(output, &shown.as_ref().map_or(Value::Null, account));
     Ok(())
 }
 
-fn show(output: Output, shown: Option<admin::Account>) {
-    print::object(output, &shown.as_ref().map_or(Value::Null, account));
+async fn list(remote: &Remote, output: Output) -> Result<(), Failed> {
+    let page = |page_token| admin::BudgetsListRequest {
+        scope: String::new(),
+        page_size: PAGE,
+        page_token,
+    };
+    let rows = |answer: admin::BudgetsListResponse| {
+        let rows = answer.accounts.iter().map(account).collect();
+        (rows, answer.next_page_token)
+    };
+    print::list(output, &remote.pages(page, rows).await?, &COLUMNS);
+    Ok(())
+}
+
+fn limit_of(text: &str) -> Result<Limit, Failed> {
+    Ok(match text {
+        "unlimited" => Limit::Unlimited(()),
+        "suspended" => Limit::Suspended(()),
+        amount => Limit::AmountNanos(dollars(amount)?.nanos()),
+    })
+}
+
+fn correction(text: &str) -> Result<NanoUsd, Failed> {
+    let wrong = |why: &dyn std::fmt::Display| Failed::usage(format!("{text:?}: {why}"));
+    match text.parse::<NanoUsd>() {
+        Ok(NanoUsd::ZERO) => Err(wrong(&"a correction is not zero")),
+        Ok(correction) => Ok(correction),
+        Err(error) => Err(wrong(&error)),
+    }
 }
 
 fn account(account: &admin::Account) -> Value {

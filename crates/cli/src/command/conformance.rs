@@ -22,7 +22,7 @@ pub fn run(path: &Path) -> Result<(), Failed> {
     } else {
         bytes
     };
-    let outcomes = decision::conformance::run_file(&bytes)
+    let outcomes = conformance::run_file(&bytes)
         .map_err(|error| Failed::usage(format!("{}: {error}", path.display())))?;
     let passed = outcomes.iter().filter(|outcome| outcome.passed()).count();
     for outcome in &outcomes {

@@ -8,7 +8,7 @@ use wire::proto::shackle::v1::GuardConfig;
 use crate::args::{Guard, Output};
 use crate::failed::{Failed, file};
 use crate::print;
-use crate::remote::Remote;
+use crate::remote::{PAGE, Remote};
 
 const COLUMNS: [&str; 9] = [
     "scope",
@@ -53,21 +53,12 @@ pub async fn run(command: Guard, output: Output) -> Result<(), Failed> {
             show(output, &scope, answer.guard)
         }
         Guard::List { remote } => {
-            let remote = Remote::open(&remote)?;
-            let mut guards = Vec::new();
-            let mut page_token = String::new();
-            loop {
-                let request = admin::GuardsListRequest {
-                    page_size: 500,
-                    page_token,
-                };
-                let answer = remote.call(request).await?;
-                guards.extend(answer.guards);
-                page_token = answer.next_page_token;
-                if page_token.is_empty() {
-                    break;
-                }
-            }
+            let page = |page_token| admin::GuardsListRequest {
+                page_size: PAGE,
+                page_token,
+            };
+            let rows = |answer: admin::GuardsListResponse| (answer.guards, answer.next_page_token);
+            let guards = Remote::open(&remote)?.pages(page, rows).await?;
             let mut rows = guards.into_iter().map(json).collect::<Result<Vec<_>, _>>()?;
             if output == Output::Table {
                 rows.iter_mut().for_each(count_rules);

@@ -10,7 +10,7 @@ use wire::proto::haltgate::admin::v1::HaltMode;
 use crate::args::{Kill, KillMode, Output};
 use crate::failed::{End, Failed};
 use crate::print;
-use crate::remote::Remote;
+use crate::remote::{PAGE, Remote};
 
 /// How long the question may take whether there is anything of a scope: people wait for what was stopped.
 const LOOK: Duration = Duration::from_secs(1);
@@ -190,21 +190,16 @@ async fn release(remote: &Remote, request: admin::HaltsReleaseRequest, output: O
 }
 
 async fn list(remote: &Remote, output: Output) -> Result<(), Failed> {
-    let mut rows = Vec::new();
-    let mut page_token = String::new();
+    let page = |page_token| admin::HaltsListRequest {
+        page_size: PAGE,
+        page_token,
+    };
     // Every page tells anew what the nodes have applied: a halt is on a node that has reached its epoch.
-    loop {
-        let request = admin::HaltsListRequest {
-            page_size: 500,
-            page_token,
-        };
-        let answer = remote.call(request).await?;
-        rows.extend(answer.halts.iter().map(|row| halt(row, &answer.nodes)));
-        page_token = answer.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+    let rows = |answer: admin::HaltsListResponse| {
+        let rows = answer.halts.iter().map(|row| halt(row, &answer.nodes));
+        (rows.collect(), answer.next_page_token)
+    };
+    let rows: Vec<Value> = remote.pages(page, rows).await?;
     let columns = [
         "scope",
         "mode",

@@ -9,7 +9,7 @@ use wire::proto::shackle::v1 as sp;
 use crate::args::{ActOnSession, Output, Session};
 use crate::failed::Failed;
 use crate::print;
-use crate::remote::{Remote, credentials};
+use crate::remote::{PAGE, Remote, credentials};
 
 const COLUMNS: [&str; 10] = [
     "session",
@@ -25,6 +25,18 @@ const COLUMNS: [&str; 10] = [
 ];
 
 pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
+    /// The four orders about one session: their messages are alike.
+    macro_rules! act {
+        ($request:ident, $act:ident) => {{
+            let request = admin::$request {
+                request_id: request_id(),
+                session_id: $act.session.clone(),
+                justification: $act.justification.clone(),
+            };
+            let answer = Remote::open(&$act.remote)?.call(request).await?;
+            acted(output, &$act, answer.status, answer.log_index);
+        }};
+    }
     match command {
         Session::Register {
             remote,
@@ -42,29 +54,7 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
             let session = client.register(&registration).await?.session_id;
             print::object(output, &json!({ "session": session }));
         }
-        Session::List { remote, scope } => {
-            let remote = Remote::open(&remote)?;
-            let mut rows = Vec::new();
-            let mut page_token = String::new();
-            loop {
-                let request = admin::SessionsListRequest {
-                    scope: scope.clone(),
-                    page_size: 500,
-                    page_token,
-                    ..admin::SessionsListRequest::default()
-                };
-                let answer = remote.call(request).await?;
-                rows.extend(answer.sessions.iter().map(session));
-                page_token = answer.next_page_token;
-                if page_token.is_empty() {
-                    break;
-                }
-            }
-            if output == Output::Table {
-                rows.iter_mut().for_each(for_people);
-            }
-            print::list(output, &rows, &COLUMNS);
-        }
+        Session::List { remote, scope } => list(&Remote::open(&remote)?, &scope, output).await?,
         Session::Show(on) => {
             let request = admin::SessionsGetRequest {
                 session_id: on.session,
@@ -76,43 +66,30 @@ pub async fn run(command: Session, output: Output) -> Result<(), Failed> {
             }
             print::object(output, &shown);
         }
-        Session::Reset(act) => {
-            let request = admin::SessionsResetCircuitRequest {
-                request_id: request_id(),
-                session_id: act.session.clone(),
-                justification: act.justification.clone(),
-            };
-            let answer = Remote::open(&act.remote)?.call(request).await?;
-            acted(output, &act, answer.status, answer.log_index);
-        }
-        Session::Pause(act) => {
-            let request = admin::SessionsPauseRequest {
-                request_id: request_id(),
-                session_id: act.session.clone(),
-                justification: act.justification.clone(),
-            };
-            let answer = Remote::open(&act.remote)?.call(request).await?;
-            acted(output, &act, answer.status, answer.log_index);
-        }
-        Session::Resume(act) => {
-            let request = admin::SessionsResumeRequest {
-                request_id: request_id(),
-                session_id: act.session.clone(),
-                justification: act.justification.clone(),
-            };
-            let answer = Remote::open(&act.remote)?.call(request).await?;
-            acted(output, &act, answer.status, answer.log_index);
-        }
-        Session::Terminate(act) => {
-            let request = admin::SessionsTerminateRequest {
-                request_id: request_id(),
-                session_id: act.session.clone(),
-                justification: act.justification.clone(),
-            };
-            let answer = Remote::open(&act.remote)?.call(request).await?;
-            acted(output, &act, answer.status, answer.log_index);
-        }
+        Session::Reset(act) => act!(SessionsResetCircuitRequest, act),
+        Session::Pause(act) => act!(SessionsPauseRequest, act),
+        Session::Resume(act) => act!(SessionsResumeRequest, act),
+        Session::Terminate(act) => act!(SessionsTerminateRequest, act),
     }
+    Ok(())
+}
+
+async fn list(remote: &Remote, scope: &str, output: Output) -> Result<(), Failed> {
+    let page = |page_token| admin::SessionsListRequest {
+        scope: scope.to_owned(),
+        page_size: PAGE,
+        page_token,
+        ..admin::SessionsListRequest::default()
+    };
+    let rows = |answer: admin::SessionsListResponse| {
+        let rows = answer.sessions.iter().map(session).collect();
+        (rows, answer.next_page_token)
+    };
+    let mut rows: Vec<Value> = remote.pages(page, rows).await?;
+    if output == Output::Table {
+        rows.iter_mut().for_each(for_people);
+    }
+    print::list(output, &rows, &COLUMNS);
     Ok(())
 }
 

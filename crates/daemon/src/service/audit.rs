@@ -29,6 +29,7 @@ const WAITING: usize = 64;
 const SEAL: Duration = Duration::from_secs(5);
 /// How often the chain is looked at again while a seal is missing.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const LOOK_LATER: Duration = Duration::from_secs(60);
 
 pub async fn stream(
     door: &Arc<Door>,
@@ -187,7 +188,7 @@ impl Reading {
             let pause = if self.sealed < sent {
                 LOOK_AGAIN
             } else {
-                Duration::from_secs(60)
+                LOOK_LATER
             };
             tokio::select! {
                 changed = progress.changed() => if changed.is_err() { return },

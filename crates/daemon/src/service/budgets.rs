@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use machine::AccountId;
 use machine::reply::Place;
-use machine::row::{Account, Read as _};
+use machine::row::{Account, Fault, Read as _};
+use machine::{AccountId, query};
+use store::StateView;
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::{Code, Failure, admin};
 
@@ -12,7 +13,6 @@ use crate::admit::Ask;
 use crate::door::Door;
 use crate::order::Order;
 use crate::roles;
-use machine::query;
 
 pub async fn set(
     door: &Arc<Door>,
@@ -97,16 +97,8 @@ pub async fn list(
     let ((accounts, next), log_index) = door
         .read_at(ask, |view, _| {
             let listed = query::accounts(view, &by, wanted)?;
-            let mut accounts = Vec::with_capacity(listed.items.len());
-            for (id, account) in listed.items {
-                // Counted where it is one look-up; an organization's are counted by Get.
-                let open_holds = match id {
-                    AccountId::Session(_) => query::open_holds(view, &id, &account)?,
-                    AccountId::Organization(_) | AccountId::Agent(..) | AccountId::Guard(..) => 0,
-                };
-                accounts.push(admin::account(&id, &account, open_holds));
-            }
-            Ok((accounts, listed.next))
+            let accounts = listed.items.iter().map(|(id, account)| shown(view, id, account));
+            Ok((accounts.collect::<Result<_, _>>()?, listed.next))
         })
         .await?;
     Ok(proto::BudgetsListResponse {
@@ -114,4 +106,14 @@ pub async fn list(
         next_page_token: next.map(|id| id.to_string()).unwrap_or_default(),
         log_index,
     })
+}
+
+/// One account of a list.
+fn shown(view: &StateView<'_>, id: &AccountId, account: &Account) -> Result<proto::Account, Fault> {
+    // Counted where it is one look-up; an organization's are counted by Get.
+    let open_holds = match id {
+        AccountId::Session(_) => query::open_holds(view, id, account)?,
+        AccountId::Organization(_) | AccountId::Agent(..) | AccountId::Guard(..) => 0,
+    };
+    Ok(admin::account(id, account, open_holds))
 }

@@ -1,6 +1,6 @@
 //! `Cluster`: members and their log.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,12 +25,30 @@ pub async fn init(
     if let Identity::Node(id) = ask.identity
         && id != door.config.node.id
     {
-        return Err(door.refuse(
-            ask,
-            "role",
-            "a node forms its own configuration's cluster only".to_owned(),
-        ));
+        let why = "a node forms its own configuration's cluster only".to_owned();
+        return Err(door.refuse(ask, "role", why));
     }
+    let members = wanted_members(door, &message)?;
+    admin::cluster_request("init", &message.request_id, "")?;
+    let is_formed = door.local(|view| machine::row::Read::chain(view))?.is_some();
+    if is_formed {
+        same_members(door, &members)?;
+    } else {
+        let founding = founding(door, ask.principal(), members)?;
+        door.node
+            .found(founding, ask.within())
+            .await
+            .map_err(|error| door.member_failure(&error))?;
+    }
+    Ok(proto::ClusterInitResponse {
+        cluster_id: door.node.cluster_id(),
+        members: listed(door).await,
+        formed: !is_formed,
+    })
+}
+
+/// Those that the message names, else those of the configuration: all different, this node among them.
+fn wanted_members(door: &Door, message: &proto::ClusterInitRequest) -> Result<Vec<Member>, Failure> {
     let members = if message.members.is_empty() {
         door.config.members()
     } else {
@@ -41,50 +59,32 @@ pub async fn init(
             .collect::<Result<Vec<_>, _>>()?
     };
     let own = &door.node.member().name;
-    let by_name: BTreeMap<&str, &Member> = members
-        .iter()
-        .map(|member| (member.name.as_str(), member))
-        .collect();
-    if by_name.len() != members.len() || !by_name.contains_key(own.as_str()) {
-        return Err(Invalid::new(
-            "members",
-            format!("must be different nodes, this one ({own}) among them"),
-        )
-        .into());
+    let names = names(&members);
+    if names.len() != members.len() || !names.contains(own.as_str()) {
+        let why = format!("must be different nodes, this one ({own}) among them");
+        return Err(Invalid::new("members", why).into());
     }
-    admin::cluster_request("init", &message.request_id, "")?;
-    let chain = door.local(|view| machine::row::Read::chain(view))?;
-    let formed = if chain.is_some() {
-        let known: Vec<Member> = door
-            .node
-            .status()
-            .members
-            .into_iter()
-            .map(|known| known.member)
-            .collect();
-        let same = known.len() == members.len()
-            && known
-                .iter()
-                .all(|known| by_name.contains_key(known.name.as_str()));
-        if !same {
-            let what = "a cluster with other members exists already: nodes are added to it one by one";
-            return Err(Failure::new(Code::FailedPrecondition, what));
-        }
-        false
-    } else {
-        let founding = founding(door, ask.principal(), members)?;
-        door.node
-            .found(founding, ask.within())
-            .await
-            .map_err(|error| door.member_failure(&error))?;
-        true
-    };
-    let members = listed(door).await;
-    Ok(proto::ClusterInitResponse {
-        cluster_id: door.node.cluster_id(),
-        members,
-        formed,
-    })
+    Ok(members)
+}
+
+/// Forming a cluster again is no error where it is the same one.
+fn same_members(door: &Door, members: &[Member]) -> Result<(), Failure> {
+    let known: Vec<Member> = door
+        .node
+        .status()
+        .members
+        .into_iter()
+        .map(|known| known.member)
+        .collect();
+    if known.len() == members.len() && names(&known) == names(members) {
+        return Ok(());
+    }
+    let what = "a cluster with other members exists already: nodes are added to it one by one";
+    Err(Failure::new(Code::FailedPrecondition, what))
+}
+
+fn names(members: &[Member]) -> BTreeSet<&str> {
+    members.iter().map(|member| member.name.as_str()).collect()
 }
 
 pub async fn status(
@@ -127,6 +127,8 @@ pub async fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         sealed_to: chain.map_or(0, |chain| chain.sealed_to),
         state_hash_index: hash.map_or(0, |hash| hash.applied_index),
+        active_version: progress.version,
+        newest_version: machine::VERSION,
         ready: not_ready.is_empty(),
         not_ready,
     })
@@ -207,6 +209,19 @@ pub async fn transfer_leader(
     let leader_id = moved.map_err(|error| door.member_failure(&error))?;
     let term = door.node.status().term;
     Ok(proto::ClusterTransferLeaderResponse { leader_id, term })
+}
+
+pub async fn activate_version(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterActivateVersionRequest,
+) -> Result<proto::ClusterActivateVersionResponse, Failure> {
+    let wanted = message.version;
+    admin::cluster_request("activate_version", &message.request_id, &wanted.to_string())?;
+    let wanted = (wanted != 0).then_some(wanted);
+    let activated = door.node.activate_version(&ask.principal(), wanted).await;
+    let (version, log_index) = activated.map_err(|error| door.member_failure(&error))?;
+    Ok(proto::ClusterActivateVersionResponse { version, log_index })
 }
 
 pub async fn snapshot(

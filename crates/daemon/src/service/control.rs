@@ -154,18 +154,7 @@ async fn tell_control(
                 return;
             }
         };
-        let mut news = Vec::new();
-        for ((id, before), after) in ids.iter().zip(&told).zip(&now) {
-            news.extend(
-                before
-                    .changes(after)
-                    .into_iter()
-                    .map(|change| proto::WatchControlResponse {
-                        session_id: id.as_str().to_owned(),
-                        ..change
-                    }),
-            );
-        }
+        let mut news = news(&ids, &told, &now);
         if !is_open {
             is_open = true;
             news.push(proto::WatchControlResponse {
@@ -200,6 +189,19 @@ async fn tell_control(
             return;
         }
     }
+}
+
+/// What changed of each session.
+fn news(ids: &[SessionId], told: &[Standing], now: &[Standing]) -> Vec<proto::WatchControlResponse> {
+    let standings = ids.iter().zip(told).zip(now);
+    let changes = standings.flat_map(|((id, before), after)| {
+        let of = move |change| proto::WatchControlResponse {
+            session_id: id.as_str().to_owned(),
+            ..change
+        };
+        before.changes(after).into_iter().map(of)
+    });
+    changes.collect()
 }
 
 /// Waits for an event that concerns the stream, or until it has to look for itself.

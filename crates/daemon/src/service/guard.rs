@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use machine::Refusal;
+use machine::query;
 use machine::row::{HaltMode, Read as _};
 use store::StateView;
 use wire::Failure;
@@ -11,7 +12,6 @@ use wire::session::Shown;
 
 use crate::admit::Ask;
 use crate::door::{Door, log_index};
-use machine::query;
 
 pub use crate::road::pre_exec;
 pub use crate::service::control::{wait_approval, watch_control};

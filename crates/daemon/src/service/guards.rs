@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use decision::{AgentId, NanoUsd, OrganizationId};
+use decision::{AgentId, NanoUsd, OrganizationId, SessionId};
 use machine::Working;
 use machine::command::{AgentPattern, PreExec, Principal, Register};
-use machine::row::{Fault, Read as _};
+use machine::query;
+use machine::row::{Fault, Read as _, Rows};
 use machine::{GuardPath, Refusal};
 use store::StateView;
 use wire::check::{self, Checked, Subject};
@@ -18,7 +19,6 @@ use crate::admit::Ask;
 use crate::door::{Door, log_index};
 use crate::judge;
 use crate::roles::{self, Target};
-use machine::query;
 
 pub async fn put(
     door: &Arc<Door>,
@@ -100,27 +100,9 @@ fn checked(
 ) -> Result<Result<Checked, Failure>, Fault> {
     let log_index = log_index(view);
     let mut working = Working::over(view);
-    let id = match subject {
-        Subject::Session(id) => id.clone(),
-        Subject::Agent {
-            organization,
-            agent,
-            guard,
-        } => {
-            let register = Register {
-                by: agent_itself(organization, agent),
-                organization: organization.clone(),
-                agent: agent.clone(),
-                resume: None,
-                request: None,
-                metadata: BTreeMap::new(),
-                guard: guard.clone(),
-            };
-            match judge::suppose(&mut working, log_index.saturating_add(1), register)? {
-                Ok(registered) => registered.session,
-                Err(failure) => return Ok(Err(failure)),
-            }
-        }
+    let id = match session_of(&mut working, subject, log_index.saturating_add(1))? {
+        Ok(id) => id,
+        Err(failure) => return Ok(Err(failure)),
     };
     let Some(session) = working.session(&id)? else {
         return Ok(Err(Refusal::SessionNotFound.into()));
@@ -155,6 +137,33 @@ fn checked(
         leash,
         log_index,
     }))
+}
+
+/// The session that is meant: one there is, or one that the agent would open.
+fn session_of<R: Rows>(
+    working: &mut Working<'_, R>,
+    subject: &Subject,
+    index: u64,
+) -> Result<Result<SessionId, Failure>, Fault> {
+    let (organization, agent, guard) = match subject {
+        Subject::Session(id) => return Ok(Ok(id.clone())),
+        Subject::Agent {
+            organization,
+            agent,
+            guard,
+        } => (organization, agent, guard),
+    };
+    let register = Register {
+        by: agent_itself(organization, agent),
+        organization: organization.clone(),
+        agent: agent.clone(),
+        resume: None,
+        request: None,
+        metadata: BTreeMap::new(),
+        guard: guard.clone(),
+    };
+    let registered = judge::suppose(working, index, register)?;
+    Ok(registered.map(|registered| registered.session))
 }
 
 /// The agent as its own certificate would name it.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use cluster::NodeHaltEpoch;
 use machine::Scope;
+use machine::query;
 use machine::reply::HaltReply;
 use machine::row::{Halt, Read as _};
 use wire::proto::haltgate::admin::v1 as proto;
@@ -12,7 +13,6 @@ use wire::{Failure, admin};
 
 use crate::admit::Ask;
 use crate::door::{Door, node_id};
-use machine::query;
 
 pub use crate::drill::drill;
 

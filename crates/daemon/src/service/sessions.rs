@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use machine::Refusal;
 use machine::command::Act;
+use machine::query;
 use wire::admin::{self, SessionOrder};
 use wire::proto::haltgate::admin::v1 as proto;
 use wire::session::Shown;
@@ -12,7 +13,6 @@ use wire::{Failure, guard};
 use crate::admit::Ask;
 use crate::door::Door;
 use crate::roles;
-use machine::query;
 
 pub async fn list(
     door: &Arc<Door>,

@@ -88,7 +88,7 @@ impl Site {
             "[node]\nid = 1\ndata_dir = \"data\"\n[listen]\ngrpc = \"{any}\"\npeer = \"{any}\"\nhttp = \"{any}\"\n\
              [tls]\nca = \"ca.pem\"\ncert = \"node.pem\"\nkey = \"node.key\"\n\
              [cluster]\nbootstrap = true\nmembers = [{{ id = 1, peer = \"{any}\", grpc = \"{any}\" }}]\n\
-             [timing]\nheartbeat_ms = 50\nelection_min_ms = 100\nelection_max_ms = 200\n\
+             [timing]\nheartbeat_ms = 50\nelection_min_ms = 200\nelection_max_ms = 250\n\
              [log]\nlevel = \"off\"\n{settings}"
         );
         let file = dir.join("node.toml");

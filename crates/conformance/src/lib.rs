@@ -5,13 +5,13 @@
 
 use std::fmt;
 
-use crate::decide::{Decision, decide};
-use crate::digest::Digest;
-use crate::facts::{BudgetFacts, Facts, HitlRule, HumanDecision, Terminal, Transition};
-use crate::float::billionths;
-use crate::json::{InvalidJson, Value};
-use crate::money::{NanoUsd, PerBillion};
-use crate::params::{DEPTH_MAX, Looking, canonical_json, fold, is_opaque};
+use decision::billionths;
+use decision::decide::{Decision, decide};
+use decision::digest::Digest;
+use decision::facts::{BudgetFacts, Facts, HitlRule, HumanDecision, Terminal, Transition};
+use decision::json::{InvalidJson, Value};
+use decision::money::{NanoUsd, PerBillion};
+use decision::params::{DEPTH_MAX, Looking, canonical_json, fold, is_opaque};
 
 /// A fixture file nests more than the arguments it holds, and some arguments nest too deep on purpose.
 const FILE_DEPTH_MAX: u32 = 256;
