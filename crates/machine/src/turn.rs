@@ -27,10 +27,11 @@ pub trait Entries {
     fn entries(&self, from: u64, to: u64) -> Result<Vec<Entry>, Fault>;
 }
 
+/// In the order of their sequences.
 impl Entries for [Entry] {
     fn entries(&self, from: u64, to: u64) -> Result<Vec<Entry>, Fault> {
-        let range = from..=to;
-        let within = self.iter().filter(|entry| range.contains(&entry.sequence));
+        let start = self.partition_point(|entry| entry.sequence < from);
+        let within = self.iter().skip(start).take_while(|entry| entry.sequence <= to);
         Ok(within.cloned().collect())
     }
 }

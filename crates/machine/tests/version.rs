@@ -146,7 +146,8 @@ fn a_version_is_raised_where_all_members_have_it_and_never_lowered() {
     for command in [
         activate(OLDEST, &MEMBERS),
         activate(OLDEST - 1, &MEMBERS),
-        activate(VERSION + 1, &MEMBERS),
+        activate(OLDEST + 2, &MEMBERS),
+        activate(OLDEST + 1, &MEMBERS[1..]),
     ] {
         let replies = world.send(OLDEST, vec![command]).unwrap();
         assert!(refused(&replies[0]), "{replies:?}");
@@ -206,6 +207,9 @@ fn a_binary_that_lacks_the_active_version_stops_and_does_not_speak_of_damage() {
     let said = fault.to_string();
     assert!(said.contains(&format!("version {needs}")), "{said}");
     assert!(!said.contains("damaged"), "{said}");
+    // Nor does it refuse what the others may carry out.
+    let fault = World::founded().send(OLDEST, vec![activate(OLDEST + 1, &MEMBERS)]);
+    assert_eq!(fault.is_err(), OLDEST == VERSION, "{fault:?}");
     let mut empty = World::default();
     assert!(empty.send(VERSION + 1, vec![init()]).is_err());
 }
@@ -289,4 +293,23 @@ fn register(seed: u64) -> Command {
         node: format!("n{seed}"),
         public: Signer::from_seed(&[seed; 32]).public(),
     })
+}
+
+/// A guard's digest stands in entries and tickets: these bytes are a promise to everyone who keeps a chain.
+#[test]
+fn digests_of_guards_are_golden() {
+    let full = Guard {
+        budget: Some(decision::NanoUsd::new(1)),
+        max_tokens: Some(2),
+        parent: Some(decision::GuardId::parse("root").unwrap()),
+        ..Guard::default()
+    };
+    let digests = [Guard::default(), full].map(|guard| guard.digest().to_string());
+    assert_eq!(
+        digests,
+        [
+            "1c5c9a4257e41660bbd3728e9db36840251090d6af22862d0ace1de37b0e6bee",
+            "ece359d3ffaaf7612a1400ce53671c218b1ad10a232767041f6def03654c40e0"
+        ]
+    );
 }

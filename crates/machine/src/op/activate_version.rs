@@ -4,16 +4,16 @@
 use audit::{Detail, Entry, Kind};
 
 use crate::command::ActivateVersion;
-use crate::feature::VERSION;
+use crate::feature;
 use crate::row::reply::{Refusal, Reply};
 use crate::turn::{Done, Turn};
 
 pub(crate) fn apply(turn: &mut Turn<'_>, activate: &ActivateVersion) -> Done {
     turn.reaches(&activate.by, None, || "cluster".to_owned())?;
     let (active, version) = (turn.cluster.version, activate.version);
-    if version <= active || version > VERSION {
+    if version != active.saturating_add(1) {
         return Err(Refusal::Precondition(format!(
-            "version {active} is active, and this release has none above {VERSION}: version {version} cannot be activated"
+            "version {active} is active: version {version} is not the next"
         ))
         .into());
     }
@@ -26,6 +26,8 @@ pub(crate) fn apply(turn: &mut Turn<'_>, activate: &ActivateVersion) -> Done {
         ))
         .into());
     }
+    // A refusal here would be this binary's alone, and split the replicas: it stops instead.
+    feature::check(version)?;
     turn.cluster.version = version;
     let sequence = turn.record(Entry {
         operator_id: activate.by.name.clone(),

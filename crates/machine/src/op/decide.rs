@@ -1,14 +1,13 @@
 //! A person decides about a held call. The first decision that ends the question wins.
 
-use audit::{Entry, Kind};
-use decision::Digest;
-
 use crate::command::{Decide, Ruling};
+use crate::encoding::Canonical;
 use crate::row::reply::{Refusal, Reply};
-use crate::row::{Approval, ApprovalStatus, Decided, Fault, Record, Requester, Session, Successor, bytes};
+use crate::row::{Approval, ApprovalStatus, Decided, Fault, Record, Requester, Session, Successor};
 use crate::step::approval;
 use crate::step::memory::nonce_seen;
 use crate::turn::{Done, Turn};
+use audit::{Entry, Kind};
 
 pub(crate) fn apply(turn: &mut Turn<'_>, decide: &Decide) -> Done {
     let approval = approval::named(turn, &decide.approval)?;
@@ -25,7 +24,10 @@ pub(crate) fn apply(turn: &mut Turn<'_>, decide: &Decide) -> Done {
 }
 
 fn rule(turn: &mut Turn<'_>, decide: &Decide, mut approval: Record<Approval>) -> Done {
-    let said = Digest::of(&bytes(&(&decide.ruling, &decide.info_digest)));
+    let said = Canonical::of("haltgate ruling v1")
+        .put(0, &decide.ruling)
+        .put(1, &decide.info_digest)
+        .digest();
     if !approval.status.is_open() {
         let earlier = approval.decided.as_ref();
         if earlier.is_some_and(|decided| decided.payload == said) {

@@ -9,7 +9,7 @@ use decision::{
 };
 use minicbor::{Decode, Encode};
 
-use crate::encoding::bytes;
+use crate::encoding::Canonical;
 use crate::principal::AgentPattern;
 use crate::row::price::Prices;
 
@@ -237,9 +237,88 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// SHA-256 over the guard's bytes at rest; in the audit entry of every verdict it took part in.
+    /// SHA-256 over what the guard says; in the audit entry of every verdict it took part in.
     pub fn digest(&self) -> Digest {
-        Digest::of(&bytes(self))
+        self.canonical().digest()
+    }
+
+    /// Taken apart by name, so that a new setting does not compile until it is hashed.
+    fn canonical(&self) -> Canonical {
+        let Guard {
+            version,
+            budget,
+            budget_scope,
+            max_repeat_calls,
+            error_amplification,
+            timeout,
+            window,
+            max_total_calls,
+            probabilistic,
+            hitl,
+            hold_ttl,
+            unsettled,
+            trip_policy,
+            default_cost,
+            settle_at_least_hold,
+            require_params,
+            approval_ttl,
+            pause_scope,
+            parent,
+            agents,
+            mode,
+            allowed_tools,
+            rate,
+            breakers,
+            max_tokens,
+            max_cost,
+            prices,
+            tool_limits,
+            on_deny_rules,
+            latch_scope,
+            max_agent_sessions,
+            max_organization_sessions,
+            ticket_ttl,
+            warn_at,
+            max_overdraft,
+            rules,
+        } = self;
+        Canonical::of("haltgate guard v1")
+            .put(0, version)
+            .put(1, budget)
+            .put(2, budget_scope)
+            .put(3, max_repeat_calls)
+            .put(4, error_amplification)
+            .put(5, timeout)
+            .put(6, window)
+            .put(7, max_total_calls)
+            .put(8, probabilistic)
+            .put(9, hitl)
+            .put(10, hold_ttl)
+            .put(11, unsettled)
+            .put(12, trip_policy)
+            .put(13, default_cost)
+            .put(14, settle_at_least_hold)
+            .put(15, require_params)
+            .put(16, approval_ttl)
+            .put(17, pause_scope)
+            .put(18, parent)
+            .put(19, agents)
+            .put(20, mode)
+            .put(21, allowed_tools)
+            .put(22, rate)
+            .put(23, breakers)
+            .put(24, max_tokens)
+            .put(25, max_cost)
+            .put(26, prices)
+            .put(27, tool_limits)
+            .put(28, on_deny_rules)
+            .put(29, latch_scope)
+            .put(30, max_agent_sessions)
+            .put(31, max_organization_sessions)
+            .put(32, ticket_ttl)
+            .put(33, warn_at)
+            .put(34, max_overdraft)
+            .put(35, rules)
     }
 
     /// A guard that limits nothing.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use audit::Entry;
 use audit::Signer;
 use decision::{
     AgentId, ApprovalId, Digest, DurationNs, NanoUsd, OrganizationId, SessionId, Timestamp, ToolName,
@@ -13,7 +14,7 @@ use machine::command::{
 use machine::reply::Reply;
 use machine::row::Approval;
 use machine::row::{Key, Read as _, Row};
-use machine::{AccountId, Applied, Batch, Command, GuardScope, Position, Scope, VERSION, apply};
+use machine::{AccountId, Applied, Batch, Command, Context, GuardScope, Position, Scope, VERSION, apply};
 use machine::{Change, Working};
 
 use super::found::{approval_at, facts, fixture, hold_at, person_about, seal, stopped, used};
@@ -136,13 +137,13 @@ impl Cast {
     }
 
     /// The commands of some steps, which travel together; waiting moves the clock.
-    pub fn commands(&self, rows: &Rows, now: &mut u64, steps: &[Step]) -> Vec<Command> {
+    pub fn commands(&self, rows: &Rows, chain: &[Entry], now: &mut u64, steps: &[Step]) -> Vec<Command> {
         let mut commands = Vec::new();
         for step in steps {
             if let Step::Wait(seconds) = step {
                 *now += seconds * 1_000_000_000;
             } else {
-                commands.extend(self.command(rows, step));
+                commands.extend(self.command(rows, chain, step));
             }
         }
         commands
@@ -154,7 +155,7 @@ impl Cast {
     }
 
     /// The command that a step is now; none where what it names is not there.
-    fn command(&self, rows: &Rows, step: &Step) -> Option<Command> {
+    fn command(&self, rows: &Rows, chain: &[Entry], step: &Step) -> Option<Command> {
         Some(match step {
             Step::Wait(_) => return None,
             Step::Due => Command::Due,
@@ -226,7 +227,7 @@ impl Cast {
                 node: format!("node-{seed}"),
                 public: Signer::from_seed(&[*seed; 32]).public(),
             }),
-            Step::Seal { entries, wrong } => Command::Seal(seal(rows, *entries, *wrong)?),
+            Step::Seal { entries, wrong } => Command::Seal(seal(rows, chain, *entries, *wrong)?),
             Step::Members => Command::Members(Members {
                 by: root(),
                 change: "add-learner 5".into(),
@@ -538,14 +539,18 @@ pub fn batch(place: usize, now: u64, commands: Vec<Command>) -> Batch {
     }
 }
 
-/// Applies one batch to rows in memory.
-pub fn run(rows: &mut Rows, place: usize, batch: &Batch) -> Applied {
-    let at = Position {
-        term: 1,
-        index: u64::try_from(place).unwrap() + 1,
+/// Applies one batch to rows in memory, after the entries of those before it.
+pub fn run(rows: &mut Rows, chain: &[Entry], place: usize, batch: &Batch) -> Applied {
+    let context = Context {
+        at: Position {
+            term: 1,
+            index: u64::try_from(place).unwrap() + 1,
+        },
+        members: &[],
+        entries: &chain,
     };
     let mut working = Working::over(rows);
-    let applied = apply(&mut working, at, batch).unwrap();
+    let applied = apply(&mut working, context, batch).unwrap();
     for change in working.into_changes() {
         match change {
             Change::Put(key, row) => rows.insert(key, row),

@@ -1,13 +1,13 @@
 //! What steps name, looked up in the rows: approvals, holds, stops; and the commands about them.
 
-use audit::{Seal, Signer};
+use audit::{Entry, Seal, Signer};
 use decision::json::Value;
 use decision::policy::{Asked, evaluate};
 use decision::{AgentId, ApprovalId, Digest, NanoUsd, OrganizationId, SessionId};
 use machine::command::{Decide, FixtureSession, Params, PreExec, RuleFacts, Ruling, Successor};
 use machine::row::Approval;
 use machine::row::{Key, Read as _, Row};
-use machine::{AccountId, Command, GuardPath, Scope};
+use machine::{AccountId, Command, Entries as _, GuardPath, Scope};
 
 use super::cast::Rows;
 use super::names::{arguments, digest, operators, person};
@@ -118,19 +118,13 @@ pub fn person_about(rows: &Rows, step: &Step) -> Option<Command> {
     })
 }
 
-/// A seal in shape; what it signs, the machine does not look at.
-pub fn seal(rows: &Rows, entries: u64, wrong: bool) -> Option<Seal> {
+/// A seal over the next so many entries; a wrong one leaves the first of them out.
+pub fn seal(rows: &Rows, entries: &[Entry], count: u64, wrong: bool) -> Option<Seal> {
     let chain = rows.chain().unwrap()?;
-    let from = chain.sealed_to + 1;
-    let to = (chain.sealed_to + entries).min(chain.head.sequence);
-    let count = usize::try_from(to.checked_sub(chain.sealed_to)?).unwrap();
-    Some(Seal {
-        from: if wrong { from + 1 } else { from },
-        to,
-        key_id: Signer::from_seed(&[0; 32]).key_id().to_owned(),
-        signatures: vec![[7; 64]; count],
-        chain_signature: [7; 64],
-    })
+    let from = chain.sealed_to + if wrong { 2 } else { 1 };
+    let to = (chain.sealed_to + count).min(chain.head.sequence);
+    let range = entries.entries(from, to).unwrap();
+    audit::seal(&Signer::from_seed(&[0; 32]), &range).ok()
 }
 
 pub fn fixture(rows: &Rows, number: u8) -> Option<FixtureSession> {

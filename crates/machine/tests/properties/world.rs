@@ -35,7 +35,9 @@ impl World {
 
     /// Applies steps as one batch, and checks everything.
     pub fn take(&mut self, steps: &[Step]) -> Checked {
-        let commands = self.cast.commands(&self.rows, &mut self.now, steps);
+        let commands = self
+            .cast
+            .commands(&self.rows, &self.entries, &mut self.now, steps);
         self.commit(commands)
     }
 
@@ -82,7 +84,8 @@ impl World {
     pub fn replayed(&self) -> (Rows, Vec<Entry>) {
         let (mut rows, mut entries) = (Rows::new(), Vec::new());
         for (place, batch) in self.log.iter().enumerate() {
-            entries.extend(run(&mut rows, place, batch).entries);
+            let made = run(&mut rows, &entries, place, batch).entries;
+            entries.extend(made);
         }
         (rows, entries)
     }
@@ -90,7 +93,7 @@ impl World {
     fn commit(&mut self, commands: Vec<Command>) -> Checked {
         let batch = batch(self.log.len(), self.now, commands);
         let before = self.rows.clone();
-        let applied = run(&mut self.rows, self.log.len(), &batch);
+        let applied = run(&mut self.rows, &self.entries, self.log.len(), &batch);
         let checked = self.check(&before, &batch, &applied);
         for (command, reply) in batch.commands.iter().zip(&applied.replies) {
             self.cast.learn(&self.rows, command, reply);

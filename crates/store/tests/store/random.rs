@@ -58,14 +58,15 @@ fn draw(seed: [u8; 32], count: usize) -> (Vec<Entry>, BTreeMap<&'static str, usi
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let steps = vec(step(), 1..9);
     let (mut rows, mut cast, mut now) = (Rows::new(), Cast::default(), 1_000_000_000);
-    let mut log = vec![entry(0)];
+    let (mut log, mut chain) = (vec![entry(0)], Vec::new());
     let mut accepted = BTreeMap::new();
     let mut drawn = 0;
     let mut commands = Cast::form(0);
     while drawn < count {
         let place = log.len() - 1;
         let batch = batch(place, now, commands);
-        let applied = run(&mut rows, place, &batch);
+        let applied = run(&mut rows, &chain, place, &batch);
+        chain.extend(applied.entries);
         for (command, reply) in batch.commands.iter().zip(&applied.replies) {
             cast.learn(&rows, command, reply);
             if is_accepted(command, reply) {
@@ -86,7 +87,7 @@ fn draw(seed: [u8; 32], count: usize) -> (Vec<Entry>, BTreeMap<&'static str, usi
             payload: EntryPayload::Normal(Payload::of(&batch)),
         });
         let next = steps.new_tree(&mut runner).unwrap().current();
-        commands = cast.commands(&rows, &mut now, &next);
+        commands = cast.commands(&rows, &chain, &mut now, &next);
     }
     (log, accepted)
 }
