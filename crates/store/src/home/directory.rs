@@ -228,6 +228,7 @@ fn make(dir: &Path, cache_bytes: usize) -> Result<Identity, StoreError> {
         "CURRENT.part",
         LOG,
         SNAPSHOTS,
+        HELD,
         "state-1",
     ];
     if let Some(other) = names(dir)?
