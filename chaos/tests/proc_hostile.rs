@@ -224,7 +224,9 @@ async fn a_forwarded_command_goes_no_further() {
     let mut client = PeerClient::new(channel(&cluster.peer(follower), &certificate));
     let answer = client.forward(request).await.unwrap().into_inner();
     match answer.outcome {
-        Some(peer::forward_response::Outcome::Error(error)) => assert_eq!(error.code, "not_leader"),
+        Some(peer::forward_response::Outcome::Unavailable(why)) => {
+            assert_eq!(why, i32::from(peer::Unavailable::NotLeader));
+        }
         other => panic!("{other:?}"),
     }
 }

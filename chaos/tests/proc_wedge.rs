@@ -22,7 +22,8 @@ const HELD: usize = 400;
 const PAD: usize = 60_000;
 /// Guards of one organization, each nearly as large as a message.
 const GUARDS: usize = 40;
-const NAMES: usize = 6_500;
+const RULES: usize = 54;
+const CHOICES: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_calls_and_guards_at_once_stop_nobody() {
@@ -100,14 +101,21 @@ fn opaque(session: &str) -> sp::PreExecRequest {
 }
 
 fn large_guard(number: usize) -> admin::GuardsPutRequest {
-    let tools = (0..NAMES)
-        .map(|tool| format!("{number:03}-{tool:05}-{}", "n".repeat(118)))
-        .collect();
+    let rule = |rule: usize| sp::Rule {
+        id: format!("r-{rule}"),
+        when: vec![sp::Predicate {
+            path: vec!["to".to_owned()],
+            op: sp::PredicateOp::OneOf.into(),
+            values: (0..CHOICES).map(|choice| format!("\"{choice:0>240}\"")).collect(),
+        }],
+        effect: sp::RuleEffect::Ask.into(),
+        ..sp::Rule::default()
+    };
     admin::GuardsPutRequest {
         request_id: request_id(),
         scope: format!("org/acme/guard/large-{number}"),
         config: Some(sp::GuardConfig {
-            allowed_tools: Some(sp::ToolList { tools }),
+            rules: (0..RULES).map(rule).collect(),
             ..sp::GuardConfig::default()
         }),
         justification: "large".to_owned(),

@@ -122,7 +122,9 @@ pub fn no_nonce_is_allowed_twice(chain: &[Entry]) -> Result<(), String> {
 
 /// I3: a retried request got its original answer, or a denial.
 pub fn retries_agree(history: &History) -> Result<usize, String> {
+    // What it was told first, and first but a denial: the answer that was lost may come after a halt's denial.
     let mut first: BTreeMap<(String, String), (Verdict, u64)> = BTreeMap::new();
+    let mut allowed: BTreeMap<(String, String), (Verdict, u64)> = BTreeMap::new();
     let mut retried = 0;
     for (attempt, reply) in history.answered() {
         let (Command::PreExec(call), Reply::Verdict(answer)) = (&attempt.command, reply) else {
@@ -131,16 +133,18 @@ pub fn retries_agree(history: &History) -> Result<usize, String> {
         let Some(request) = &call.request else { continue };
         let key = (call.session.to_string(), request.id.to_string());
         let told = (answer.verdict, answer.place.sequence);
-        match first.get(&key) {
-            None => {
-                first.insert(key, told);
-            }
-            Some(original) => {
-                retried += 1;
-                if answer.verdict != Verdict::Deny && *original != told {
-                    return Err(format!("{key:?}: first {original:?}, then {told:?}"));
-                }
-            }
+        let original = *first.entry(key.clone()).or_insert(told);
+        if original != told {
+            retried += 1;
+        }
+        if answer.verdict == Verdict::Deny {
+            continue;
+        }
+        let released = *allowed.entry(key.clone()).or_insert(told);
+        if released != told || told.1 > original.1 {
+            return Err(format!(
+                "{key:?}: first {original:?}, {released:?}, then {told:?}"
+            ));
         }
     }
     Ok(retried)

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use cluster::Options;
-use decision::{Digest, GuardId, OrganizationId, RequestId, ToolPattern};
+use decision::policy::{CHOICES_MAX, Effect, Predicate, Rule, Scalar, TEXT_MAX, Test};
+use decision::{Digest, GuardId, OrganizationId, RequestId, RuleId};
 use machine::command::{Engage, Principal, PutGuard, Request};
 use machine::row::HaltMode;
 use machine::{Command, Guard, GuardScope, Reply, Scope};
@@ -13,7 +14,7 @@ use tests::sim::{Asker, Sim, SimResult};
 
 /// Each with a guard of 0.85 MB: more in one entry than a peer takes in one message.
 const TENANTS: usize = 16;
-const NAMES: usize = 6_500;
+const RULES: usize = 54;
 /// When they begin, once the cluster is formed.
 const BEGIN: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(28);
@@ -83,18 +84,16 @@ async fn begin() {
     tokio::time::sleep(BEGIN.saturating_sub(now)).await;
 }
 
-/// Puts one guard that allows thousands of tools with long names.
+/// Puts one guard with as many rules of as many choices as it may have.
 async fn tenant(mut asker: Asker) -> SimResult {
     begin().await;
     let organization = OrganizationId::parse("acme")?;
-    let tools: Result<Vec<ToolPattern>, _> = (0..NAMES)
-        .map(|tool| ToolPattern::parse(&format!("{tool:05}-{}", "n".repeat(122))))
-        .collect();
+    let rules: Result<Vec<Rule>, Box<dyn std::error::Error>> = (0..RULES).map(large_rule).collect();
     let put = Command::PutGuard(PutGuard {
         by: by("cluster/operator/op"),
         scope: GuardScope::Named(organization, GuardId::parse(&format!("large-{}", asker.number))?),
         guard: Guard {
-            allowed_tools: Some(tools?),
+            rules: rules?,
             ..Guard::default()
         },
         request: request(&mut asker)?,
@@ -125,6 +124,20 @@ async fn operator(mut asker: Asker) -> SimResult {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     Ok(())
+}
+
+fn large_rule(number: usize) -> Result<Rule, Box<dyn std::error::Error>> {
+    let choices = (0..CHOICES_MAX).map(|choice| Scalar::Text(format!("{choice:0>TEXT_MAX$}")));
+    Ok(Rule {
+        id: RuleId::parse(&format!("r-{number}"))?,
+        tools: Vec::new(),
+        tags: Vec::new(),
+        when: vec![Predicate {
+            path: vec!["to".to_owned()],
+            test: Test::OneOf(choices.collect()),
+        }],
+        effect: Effect::Ask,
+    })
 }
 
 fn request(asker: &mut Asker) -> Result<Request, Box<dyn std::error::Error>> {

@@ -72,8 +72,8 @@ struct Round {
     led: bool,
     /// Of this cluster.
     answered: usize,
-    /// Of this cluster, under a leader, and without this node among their members.
-    strangers: usize,
+    /// The leader answered, and this node is none of its members.
+    stranger: bool,
     /// Of another cluster.
     foreign: usize,
     other_cluster: String,
@@ -93,7 +93,7 @@ impl Round {
             });
         }
         // A pristine node is a stranger before it joins.
-        if !self.led && status.last_log > 0 && self.answered > 0 && self.strangers == self.answered {
+        if status.last_log > 0 && self.stranger {
             return Some(OutOfService::Removed);
         }
         self.compared.verdict()
@@ -110,11 +110,9 @@ impl Round {
             return;
         }
         self.answered = self.answered.saturating_add(1);
-        if hello.leader_id != 0 && !hello.knows_sender {
-            self.strangers = self.strangers.saturating_add(1);
-        }
         if hello.leader_id == hello.raft_id && hello.raft_id == member.raft_id {
             self.led = true;
+            self.stranger = !hello.knows_sender;
             let waited = Duration::from_millis(hello.uncommitted_ms);
             let since = (!waited.is_zero())
                 .then(|| Instant::now().checked_sub(waited))

@@ -233,7 +233,7 @@ fn every_configuration_key_is_documented_and_every_documented_key_exists() {
 }
 
 /// Documents that are read in one sitting, and their longest length.
-const DOCUMENT_LINES_MAX: [(&str, usize); 2] = [("README.md", 150), ("docs/ARCHITECTURE.md", 450)];
+const DOCUMENT_LINES_MAX: [(&str, usize); 2] = [("README.md", 150), ("docs/ARCHITECTURE.md", 480)];
 
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
 
