@@ -36,10 +36,7 @@ pub fn stands_against(
         delegation_failed: failed,
         ..Facts::core()
     });
-    Ok(match decision.verdict {
-        Verdict::Allow => None,
-        Verdict::Deny | Verdict::Hitl => Some(decision.reason),
-    })
+    Ok((decision.verdict != Verdict::Allow).then_some(decision.reason))
 }
 
 /// P1: the check of the ticket that fails.

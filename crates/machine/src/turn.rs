@@ -308,16 +308,15 @@ impl<'t> Turn<'t> {
         if self.chain.head.sequence == before {
             return Ok(reply);
         }
-        if let (by @ Requester::Identity(_), request) = &id {
-            let until = self.now().plus(REQUEST_KEPT);
-            self.arm(until, DueWork::RequestExpiry(by.clone(), request.clone()));
-        }
-        let answer = Answer::Reply(Box::new(reply.clone()));
-        self.remember(id, request, answer);
+        self.remember(id, request, Answer::Reply(Box::new(reply.clone())));
         Ok(reply)
     }
 
     pub fn remember(&mut self, id: (Requester, RequestId), request: &Request, answer: Answer) {
+        if let (by @ Requester::Identity(_), id) = &id {
+            let until = self.now().plus(REQUEST_KEPT);
+            self.arm(until, DueWork::RequestExpiry(by.clone(), id.clone()));
+        }
         let payload = request.payload;
         self.save(Record::new(id, Recorded { payload, answer }));
     }

@@ -21,12 +21,8 @@ pub(crate) fn apply(turn: &mut Turn<'_>, grant: &GrantBudget) -> Done {
         if grant.amount <= NanoUsd::ZERO {
             return Err(Refusal::Invalid("a grant is above zero".to_owned()));
         }
-        let Some(account) = account else {
-            return Err(Refusal::NotFound(format!(
-                "{} has no account: set its budget first",
-                grant.account
-            )));
-        };
+        let none = || format!("{} has no account: set its budget first", grant.account);
+        let account = account.ok_or_else(|| Refusal::NotFound(none()))?;
         let Limit::Amount(amount) = account.limit else {
             return Err(Refusal::Precondition(format!(
                 "{} is suspended or unlimited: set its budget to an amount first",
