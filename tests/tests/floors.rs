@@ -30,6 +30,7 @@ const FLOORS: &[&str] = &[
     "row::call",
     "row::recorded",
     "row",
+    "feature",
     "command",
     "working",
     "guard_check",

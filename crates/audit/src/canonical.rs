@@ -19,7 +19,8 @@ pub fn hash(entry: &Entry) -> [u8; 32] {
 /// A field is its tag (1 byte), the length of its value (4 bytes, big-endian) and the value. Tags:
 /// 1–13 and 15 as in SP/1.0 · 100 sequence · 101 kind · 102 reason · 103 all_reasons (once a reason, in order)
 /// · 104 log_term · 105 log_index · 106 policy_digest · 107 approval_id · 108 info_digest · 110 chain_id
-/// · 114 nonce (empty where there is none) · 115 request_id · 116 detail. Signatures and key id are not covered.
+/// · 114 nonce (empty where there is none) · 115 request_id · 116 detail · 120 vouched_by. Fields after 116 are there
+/// only where they are set. Signatures and key id are not covered.
 pub fn canonical_bytes(entry: &Entry) -> Vec<u8> {
     // Taken apart by name, so that a new field does not compile until it is encoded.
     let Entry {
@@ -50,6 +51,7 @@ pub fn canonical_bytes(entry: &Entry) -> Vec<u8> {
         request_id,
         chain_id,
         detail,
+        vouched_by,
     } = entry;
     let mut fields = Fields::starting_with(ENTRY_LABEL);
     fields.one_to_thirteen(entry);
@@ -72,6 +74,9 @@ pub fn canonical_bytes(entry: &Entry) -> Vec<u8> {
     }
     fields.bytes(115, request_id.as_bytes());
     fields.bytes(116, detail.as_bytes());
+    if !vouched_by.is_empty() {
+        fields.bytes(120, vouched_by.as_bytes());
+    }
     fields.0
 }
 

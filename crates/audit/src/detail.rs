@@ -60,6 +60,11 @@ pub enum Detail {
         version: u64,
     },
     Key(KeyChange),
+    /// Another version of the rules holds; these Raft ids had said that they can.
+    Activated {
+        version: u32,
+        members: Vec<u64>,
+    },
     /// So many sessions of a benchmark were loaded.
     Loaded(usize),
     /// A person's or a node's own words.
@@ -106,6 +111,13 @@ impl fmt::Display for Detail {
             Self::Limited { account, limit } => write!(f, "{account} {limit}"),
             Self::Version { guard, version } => write!(f, "{guard} version {version}"),
             Self::Key(change) => change.fmt(f),
+            Self::Activated { version, members } => {
+                write!(f, "version {version} members ")?;
+                members.iter().enumerate().try_for_each(|(place, id)| {
+                    let comma = if place == 0 { "" } else { "," };
+                    write!(f, "{comma}{id}")
+                })
+            }
             Self::Loaded(sessions) => write!(f, "{sessions} sessions"),
             Self::Words(words) => f.write_str(words),
         }
@@ -193,6 +205,14 @@ impl Detail {
             Kind::GuardPut => Self::Version {
                 guard: words.next()?.to_owned(),
                 version: words.value("version")?,
+            },
+            Kind::VersionActivated => Self::Activated {
+                version: words.value("version")?,
+                members: {
+                    words.after("members")?;
+                    let ids = words.next()?.split(',').map(str::parse);
+                    ids.collect::<Result<_, _>>().ok()?
+                },
             },
             Kind::SessionRegistered if !text.is_empty() => Self::Under(words.value("guard")?),
             Kind::Fixture => {
@@ -357,6 +377,14 @@ mod tests {
                 "public=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= node=n1",
             ),
             (Kind::Fixture, Detail::Loaded(3), "3 sessions"),
+            (
+                Kind::VersionActivated,
+                Detail::Activated {
+                    version: 4,
+                    members: vec![7, 11],
+                },
+                "version 4 members 7,11",
+            ),
             (
                 Kind::Refused,
                 Detail::Words("session/x: no".to_owned()),

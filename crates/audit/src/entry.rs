@@ -84,6 +84,10 @@ pub struct Entry {
     /// What the other fields do not say, as text: the scope of a halt, a key change, a membership.
     #[n(26)]
     pub detail: String,
+    /// The node that vouches for what was asked: it saw the certificate, or made the command itself. Empty where
+    /// nobody does.
+    #[cbor(n(27), default)]
+    pub vouched_by: String,
 }
 
 impl Entry {
@@ -117,6 +121,7 @@ impl Entry {
             request_id: String::new(),
             chain_id: String::new(),
             detail: String::new(),
+            vouched_by: String::new(),
         }
     }
 }
@@ -172,6 +177,9 @@ pub enum Kind {
     /// Made by a test or a demonstration, never by a call.
     #[n(21)]
     Fixture,
+    /// From here on the rules are those of another version.
+    #[n(22)]
+    VersionActivated,
     /// The parameters of a held call were put before its approvers.
     #[n(32)]
     ApprovalShown,
@@ -196,7 +204,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Genesis,
         Self::Verdict,
         Self::Settlement,
@@ -218,6 +226,7 @@ impl Kind {
         Self::MembershipChanged,
         Self::Refused,
         Self::Fixture,
+        Self::VersionActivated,
         Self::ApprovalShown,
         Self::ApprovalDecided,
         Self::ApprovalExpired,
@@ -251,6 +260,7 @@ impl Kind {
             Self::MembershipChanged => 19,
             Self::Refused => 20,
             Self::Fixture => 21,
+            Self::VersionActivated => 22,
             Self::ApprovalShown => 32,
             Self::ApprovalDecided => 33,
             Self::ApprovalExpired => 34,
@@ -285,6 +295,7 @@ impl Kind {
             Self::MembershipChanged => "membership_changed",
             Self::Refused => "refused",
             Self::Fixture => "fixture",
+            Self::VersionActivated => "version_activated",
             Self::ApprovalShown => "approval_shown",
             Self::ApprovalDecided => "approval_decided",
             Self::ApprovalExpired => "approval_expired",

@@ -89,6 +89,33 @@ impl Seal {
         }
     }
 
+    /// Checks all signatures over the entries of the range, in order.
+    ///
+    /// # Errors
+    /// The entries are not those of the range, or a signature is not this key's over them.
+    pub fn verify(&self, key: &PublicKey, entries: &[Entry]) -> Result<(), Error> {
+        self.check_shape()?;
+        let Some(last) = entries.last().filter(|_| entries.len() == self.signatures.len()) else {
+            return Err(Error::NotARange {
+                max: SEAL_ENTRIES_MAX,
+            });
+        };
+        if !self.chain_signature_verifies(key, &last.chain_id, &canonical::hash(last)) {
+            return Err(Error::ChainSignature {
+                from: self.from,
+                to: self.to,
+            });
+        }
+        let verifies = |entry: &Entry| {
+            self.entry_signature_verifies(key, entry.sequence, &canonical::signed_bytes(entry))
+        };
+        if entries.iter().all(verifies) {
+            Ok(())
+        } else {
+            Err(Error::EntrySignature)
+        }
+    }
+
     /// Tells whether the chain signature is this key's over the range that ends in this hash.
     pub fn chain_signature_verifies(&self, key: &PublicKey, chain_id: &str, last_hash: &[u8; 32]) -> bool {
         key.verifies(

@@ -496,6 +496,9 @@ pub struct DecideApproval {
     /// The digest that `show` printed: decide only about what was seen then. Without it, about what stands now.
     #[arg(long)]
     pub info_digest: Option<String>,
+    /// Approve although no node has the call's arguments, by their digest alone.
+    #[arg(long)]
+    pub unseen: bool,
 }
 
 #[derive(Debug, Subcommand)]

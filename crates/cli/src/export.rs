@@ -28,10 +28,10 @@ pub struct KeyLine {
 /// A row reads: the field's name and type in a line, and its name in the entry. A field of entries without its row does
 /// not compile.
 macro_rules! entry_line {
-    ($($field:ident: $type:ty = $of:ident;)*) => {
+    ($($(#[$attribute:meta])* $field:ident: $type:ty = $of:ident;)*) => {
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
-        pub struct EntryLine { $(pub $field: $type,)* }
+        pub struct EntryLine { $($(#[$attribute])* pub $field: $type,)* }
 
         impl From<&Entry> for EntryLine {
             fn from(entry: &Entry) -> Self {
@@ -77,6 +77,8 @@ entry_line! {
     request_id: String = request_id;
     chain_id: String = chain_id;
     detail: String = detail;
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    vouched_by: String = vouched_by;
 }
 
 /// What a field of an entry is in a line: most are the same there.
@@ -278,6 +280,7 @@ mod tests {
             tool_params_hash: vec![0xab; 32],
             all_reasons: vec!["a".to_owned(), "b".to_owned()],
             detail: "x \" y\n".to_owned(),
+            vouched_by: "n2".to_owned(),
             ..Entry::blank(Kind::Verdict, Timestamp::from_nanos(u64::MAX))
         };
         let text = serde_json::to_string(&Line::Entry(Box::new(EntryLine::from(&entry)))).unwrap();

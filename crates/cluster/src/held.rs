@@ -25,15 +25,16 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 impl Node {
     /// Keeps arguments here and at the other members. Returns once one of them has them, or soon after; they are told
-    /// all the same.
+    /// all the same. Says whether there was room for them here.
     pub async fn hold_arguments(
         &self,
         organization: OrganizationId,
         approval: ApprovalId,
         part: HeldPart,
         params: Vec<u8>,
-    ) {
-        if let Err(error) = self.held().put(&organization, &approval, part, &params) {
+    ) -> bool {
+        let kept = self.held().put(&organization, &approval, part, &params);
+        if let Err(error) = &kept {
             tracing::warn!(%error, %approval, "approvers at this node may not see a held call's arguments");
         }
         let request = peer::HoldArgumentsRequest {
@@ -60,6 +61,12 @@ impl Node {
         };
         // Who was not told in time is told behind this answer.
         let _late = tokio::time::timeout(SECOND_COPY, one_has_them).await;
+        kept.is_ok()
+    }
+
+    /// Whether this node has a held call's arguments itself.
+    pub fn holds_arguments(&self, approval: &ApprovalId) -> bool {
+        self.held().get(approval, HeldPart::Call).is_some()
     }
 
     async fn tell_to_hold(&self, raft_id: u64, member: &Member, request: peer::HoldArgumentsRequest) -> bool {
@@ -131,7 +138,10 @@ impl Node {
         let found = self.reader().at(|view| view.approval(approval)).ok()?.ok()?;
         found.map(|found| match part {
             HeldPart::Call => found.status.is_open(),
-            HeldPart::Successor => found.status == machine::row::ApprovalStatus::Modified,
+            // It is kept before the decision that names it.
+            HeldPart::Successor => {
+                found.status.is_open() || found.status == machine::row::ApprovalStatus::Modified
+            }
         })
     }
 }

@@ -252,6 +252,7 @@ impl Proposer {
             proposed,
             seed,
             version: machine::VERSION,
+            vouched_by: Vec::new(),
             commands,
         })
     }

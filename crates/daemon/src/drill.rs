@@ -264,6 +264,7 @@ mod tests {
             proposed: Timestamp::from_nanos(1),
             seed: [1; 16],
             version: machine::VERSION,
+            vouched_by: Vec::new(),
             commands: vec![Command::Init(Init {
                 chain_id: "c".to_owned(),
                 by: Principal {

@@ -95,6 +95,7 @@ pub fn suppose<R: Rows, O: Order>(
         proposed: working.cluster()?.map(|cluster| cluster.now).unwrap_or_default(),
         seed,
         version: machine::VERSION,
+        vouched_by: Vec::new(),
         commands: vec![order.command()],
     };
     let applied = machine::apply(working, Position { term: 0, index }, &batch)?;

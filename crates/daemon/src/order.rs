@@ -2,8 +2,8 @@
 //! both.
 
 use machine::command::{
-    AttachShown, Correct, Decide, EndSession, Engage, GrantBudget, PostExec, PreExec, PutGuard, Redeem,
-    Register, Release, SessionAct, SetBudget,
+    Correct, Decide, EndSession, Engage, GrantBudget, PostExec, PreExec, PutGuard, Redeem, Register, Release,
+    SessionAct, SetBudget,
 };
 use machine::reply::{ApprovalReply, HaltReply, Place, Redeemed, Registered, Settled, VerdictReply};
 use machine::row::{Account, SessionStatus};
@@ -71,7 +71,6 @@ orders! {
                                                                                about |_| Target::InState;
     PostExec    => PostExec    { Reply::Settled(it) => it } -> Settled,        about |_| Target::InState;
     EndSession  => EndSession  { Reply::Session(it, _) => it } -> SessionStatus, about |_| Target::InState;
-    AttachShown => AttachShown { Reply::Approval(it) => it } -> ApprovalReply, about |_| Target::InState;
     Redeem      => Redeem      { Reply::Redeemed(it) => it } -> Redeemed,      about |_| Target::InState;
     Decide      => Decide      { Reply::Approval(it) => it } -> ApprovalReply, about |_| Target::InState;
     SessionAct  => Session     { Reply::Session(it, at) => (it, at) } -> (SessionStatus, Place),

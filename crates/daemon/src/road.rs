@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use decision::{SessionId, Verdict};
-use machine::command::{AttachShown, PreExec, RuleFacts};
+use machine::command::{PreExec, RuleFacts};
 use machine::query;
 use machine::reply::VerdictReply;
 use machine::row::Read as _;
 use prost::Message as _;
-use store::StateView;
+use store::{HeldPart, StateView};
 use wire::guard::Question;
 use wire::proto::shackle::v1 as proto;
 use wire::{Code, Failure};
@@ -36,7 +36,7 @@ pub async fn pre_exec(
     } else {
         let answer = decide(door, ask, &question).await?;
         let answer = last_look(door, ask, &question, answer).await?;
-        show(door, ask, &answer, &message.params_json).await;
+        hold(door, ask, &answer, &message.params_json).await;
         answer
     };
     let signed = sign(door, &answer)?;
@@ -151,22 +151,22 @@ pub fn overtaken() -> Failure {
     )
 }
 
-/// Puts the parameters of a call that now waits before its approvers. Where that fails they see its digest.
-async fn show(door: &Door, ask: &Ask, answer: &VerdictReply, params: &[u8]) {
-    let Some(approval) = answer.approval_id.clone() else {
+/// Keeps the arguments of a call that now waits, beside the log, for its approvers to see. A call that is sent again
+/// brings them again where they were lost.
+async fn hold(door: &Door, ask: &Ask, answer: &VerdictReply, params: &[u8]) {
+    let (Some(approval), Some(organization)) = (answer.approval_id.clone(), ask.principal().organization)
+    else {
         return;
     };
-    if answer.verdict != Verdict::Hitl || answer.replayed || params.is_empty() {
+    if answer.verdict != Verdict::Hitl
+        || params.is_empty()
+        || answer.replayed && door.node.holds_arguments(&approval)
+    {
         return;
     }
-    let shown = AttachShown {
-        by: ask.principal(),
-        approval,
-        params: params.to_vec(),
-    };
-    if let Err(failure) = door.propose(ask, shown).await {
-        tracing::warn!(%failure, "an approver will not see the parameters of a held call");
-    }
+    door.node
+        .hold_arguments(organization, approval, HeldPart::Call, params.to_vec())
+        .await;
 }
 
 /// Writes the answer, with a signed ticket where an ALLOW has one.

@@ -4,14 +4,11 @@ use audit::Entry;
 
 use crate::command::{Batch, Command};
 use crate::event::Event;
-use crate::op;
 use crate::row::reply::{Refusal, Reply};
 use crate::row::{Fault, Rows};
-use crate::turn::{Done, Position, Stop, Turn};
+use crate::turn::{Context, Done, Stop, Turn};
 use crate::working::Working;
-
-/// The version of the rules; raised by every change that changes an answer.
-pub const VERSION: u32 = 2;
+use crate::{feature, op};
 
 /// What a batch did, besides the rows it changed.
 #[derive(Debug, Default)]
@@ -25,20 +22,29 @@ pub struct Applied {
 
 /// Applies the commands of one log entry, one after the other, each seeing what the last one did.
 ///
-/// Pure: the same rows, position and batch give the same answer, entries and rows on every replica.
+/// Pure: the same rows, context and batch give the same answer, entries and rows on every replica.
 ///
 /// # Errors
-/// A `Fault` is never about the commands: the rows are broken or unreadable, and the node must stop.
-pub fn apply<R: Rows>(rows: &mut Working<'_, R>, at: Position, batch: &Batch) -> Result<Applied, Fault> {
-    if batch.version > VERSION {
-        return Err(Fault::Version {
-            needs: batch.version,
-            has: VERSION,
-        });
-    }
+/// A `Fault` is never about the commands: the rows are broken or unreadable, or this binary lacks the version of the
+/// rules that is active here. The node must stop.
+pub fn apply<'c, R: Rows>(
+    rows: &mut Working<'_, R>,
+    context: impl Into<Context<'c>>,
+    batch: &Batch,
+) -> Result<Applied, Fault> {
     let mut replies = Vec::with_capacity(batch.commands.len());
-    let mut turn = Turn::open(rows, at)?;
+    let mut turn = Turn::open(rows, context.into())?;
     for (ordinal, command) in (0..).zip(&batch.commands) {
+        // The founder's batch says with which version a cluster begins.
+        if !turn.begun {
+            turn.cluster.version = batch.version;
+        }
+        let active = turn.version();
+        feature::check(active)?;
+        if batch.version != active {
+            replies.push(Reply::OtherVersion(active));
+            continue;
+        }
         turn.begin(batch, ordinal);
         replies.push(match carry_out(&mut turn, command) {
             Ok(reply) => reply,
@@ -77,9 +83,9 @@ fn carry_out(turn: &mut Turn<'_>, command: &Command) -> Done {
         Command::Members(members) => op::members::apply(turn, members),
         Command::Refused(refused) => op::refused::apply(turn, refused),
         Command::Fixture(fixture) => op::fixture::apply(turn, fixture),
-        Command::AttachShown(shown) => op::attach_shown::apply(turn, shown),
         Command::Correct(correct) => op::correct::apply(turn, correct),
         Command::Redeem(redeem) => op::redeem::apply(turn, redeem),
         Command::Decide(decide) => op::decide::apply(turn, decide),
+        Command::ActivateVersion(activate) => op::activate_version::apply(turn, activate),
     }
 }

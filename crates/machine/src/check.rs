@@ -240,7 +240,7 @@ impl Check<'_> {
         });
     }
 
-    /// What is not over waits in its session and has a timer; what is over shows nothing any more.
+    /// What is not over waits in its session and has a timer.
     fn approval(&mut self, id: &ApprovalId, approval: &Approval) {
         let waits = self
             .find_session(&approval.session)
@@ -256,9 +256,6 @@ impl Check<'_> {
         let armed = self.rows.contains_key(&due);
         self.fail(armed != over, || {
             format!("approval {id}: its expiry is armed: {armed}")
-        });
-        self.fail(!over || approval.params.is_empty(), || {
-            format!("approval {id} is over and still holds parameters")
         });
         let index = Key::ApprovalOf(approval.organization.clone(), id.clone());
         let indexed = self.rows.contains_key(&index);

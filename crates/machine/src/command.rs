@@ -28,12 +28,16 @@ pub struct Batch {
     /// Random bytes of the leader: ids and dice are derived from it and the command's place.
     #[cbor(n(1), with = "minicbor::bytes")]
     pub seed: [u8; 16],
-    /// The version of the rules the leader runs; a machine refuses to apply a newer one.
+    /// The version of the rules that was active when it was proposed; under another nothing of it is decided.
     #[n(2)]
     pub version: u32,
     /// The commands, in the order in which they are decided.
     #[n(3)]
     pub commands: Vec<Command>,
+    /// The node that vouches for each command, in their order: the leader takes the name from the certificate of the
+    /// peer that sent it. Shorter where the rest have none.
+    #[n(4)]
+    pub vouched_by: Vec<Option<String>>,
 }
 
 /// One write. The numbers rest on disk: a number once given is never reused.
@@ -93,9 +97,7 @@ pub enum Command {
     /// Loads sessions of the benchmark; only where `Init` allowed it.
     #[n(17)]
     Fixture(#[n(0)] Fixture),
-    /// Gives the parameters of a held call to its approvers.
-    #[n(18)]
-    AttachShown(#[n(0)] AttachShown),
+    // 18 brought a held call's arguments: they travel beside the log now (docs/SPEC.md 8.4).
     /// A person's decision about a held call.
     #[n(19)]
     Decide(#[n(0)] Decide),
@@ -105,6 +107,9 @@ pub enum Command {
     /// Uses a ticket up, before its call runs.
     #[n(21)]
     Redeem(#[n(0)] Redeem),
+    /// Goes on with a newer version of the rules, once every member has said that it can.
+    #[n(22)]
+    ActivateVersion(#[n(0)] ActivateVersion),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -405,17 +410,6 @@ pub enum Act {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct AttachShown {
-    #[n(0)]
-    pub by: Principal,
-    #[n(1)]
-    pub approval: ApprovalId,
-    /// As the agent sent them. They leave the state with the decision, and the log with the next purge.
-    #[cbor(n(2), with = "minicbor::bytes")]
-    pub params: Vec<u8>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Decide {
     #[n(0)]
     pub by: Principal,
@@ -477,6 +471,17 @@ pub struct Members {
     /// What was done, such as `add-learner 5` or `promote 5`.
     #[n(1)]
     pub change: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ActivateVersion {
+    #[n(0)]
+    pub by: Principal,
+    #[n(1)]
+    pub version: u32,
+    /// The Raft ids that answered that they can, in ascending order.
+    #[n(2)]
+    pub members: Vec<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

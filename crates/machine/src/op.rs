@@ -1,6 +1,6 @@
 //! The commands, one file each. None uses another.
 
-pub(crate) mod attach_shown;
+pub(crate) mod activate_version;
 pub(crate) mod correct;
 pub(crate) mod decide;
 pub(crate) mod due;

@@ -92,8 +92,12 @@ pub enum Fault {
     WrongRow(Key),
     #[error("row {0:?} is missing, though another row says that it exists")]
     Missing(Key),
-    #[error("batch needs machine version {needs}, this is {has}: upgrade this node")]
-    Version { needs: u32, has: u32 },
+    /// Nothing is wrong with the data: another binary reads it.
+    #[error(
+        "the cluster runs version {needs} of the rules, this binary has versions {oldest} to {newest}: start a release \
+         that has version {needs}"
+    )]
+    Version { needs: u32, oldest: u32, newest: u32 },
 }
 
 /// Where rows are read from.

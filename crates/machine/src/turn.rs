@@ -1,5 +1,7 @@
 //! What a command may do: read and save rows, arm due work, record, remember its answer for a retry.
 
+use std::fmt;
+
 use audit::{Entry, Kind, Linked, link};
 use decision::{DenyReason, Digest, OrganizationId, RequestId, SessionId, Timestamp};
 
@@ -17,6 +19,57 @@ use crate::working::Rewrite;
 pub struct Position {
     pub term: u64,
     pub index: u64,
+}
+
+/// Audit entries that were made before.
+pub trait Entries {
+    /// Those from one sequence up to another, both included, in order.
+    fn entries(&self, from: u64, to: u64) -> Result<Vec<Entry>, Fault>;
+}
+
+impl Entries for [Entry] {
+    fn entries(&self, from: u64, to: u64) -> Result<Vec<Entry>, Fault> {
+        let range = from..=to;
+        let within = self.iter().filter(|entry| range.contains(&entry.sequence));
+        Ok(within.cloned().collect())
+    }
+}
+
+/// What a batch is applied with, besides the rows.
+#[derive(Clone, Copy)]
+pub struct Context<'c> {
+    pub at: Position,
+    /// The Raft ids of the voters and learners there, in ascending order.
+    pub members: &'c [u64],
+    /// The entries of all batches before.
+    pub entries: &'c dyn Entries,
+}
+
+impl From<Position> for Context<'_> {
+    /// Where nobody is a member, and no entry can be read.
+    fn from(at: Position) -> Self {
+        const NONE: &[Entry] = &[];
+        Self {
+            at,
+            members: &[],
+            entries: &NONE,
+        }
+    }
+}
+
+impl Entries for &[Entry] {
+    fn entries(&self, from: u64, to: u64) -> Result<Vec<Entry>, Fault> {
+        (**self).entries(from, to)
+    }
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("at", &self.at)
+            .field("members", &self.members)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a command came to no answer of its own.
@@ -52,16 +105,17 @@ pub(crate) struct Turn<'t> {
     pub begun: bool,
     pub cluster: Cluster,
     pub chain: Chain,
-    at: Position,
+    context: Context<'t>,
     /// Of the command that is carried out.
     seed: Digest,
+    vouched_by: Option<&'t String>,
     minted: u32,
     entries: Vec<Entry>,
     events: Vec<Event>,
 }
 
 impl<'t> Turn<'t> {
-    pub fn open(rows: &'t mut dyn Rewrite, at: Position) -> Result<Self, Fault> {
+    pub fn open(rows: &'t mut dyn Rewrite, context: Context<'t>) -> Result<Self, Fault> {
         let found = rows.cluster()?;
         let begun = found.is_some();
         let cluster = found.unwrap_or_default();
@@ -75,8 +129,9 @@ impl<'t> Turn<'t> {
             begun,
             cluster,
             chain,
-            at,
+            context,
             seed: Digest::of(&[]),
+            vouched_by: None,
             minted: 0,
             entries: Vec::new(),
             events: Vec::new(),
@@ -84,20 +139,29 @@ impl<'t> Turn<'t> {
     }
 
     /// Begins the next command of the batch.
-    pub fn begin(&mut self, batch: &Batch, ordinal: u64) {
+    pub fn begin(&mut self, batch: &'t Batch, ordinal: u64) {
         // INVARIANT: log time never runs backwards, whatever the proposers' clocks do.
         self.cluster.now = self.cluster.now.max(batch.proposed);
         let mut seed = batch.seed.to_vec();
         seed.extend_from_slice(&ordinal.to_be_bytes());
         self.seed = Digest::of(&seed);
         self.minted = 0;
+        let place = usize::try_from(ordinal).unwrap_or(usize::MAX);
+        self.vouched_by = batch.vouched_by.get(place).and_then(Option::as_ref);
     }
 
-    /// Saves what all commands share, once; gives the entries and events they made.
+    /// Saves what all commands share, once, with the digest of all changes; gives the entries and events they made.
     pub fn close(self) -> (Vec<Entry>, Vec<Event>) {
+        let Self {
+            rows,
+            cluster,
+            mut chain,
+            ..
+        } = self;
         if self.begun {
-            self.rows.put(Key::Cluster, Row::Cluster(self.cluster));
-            self.rows.put(Key::Chain, Row::Chain(self.chain));
+            rows.put(Key::Cluster, Row::Cluster(cluster));
+            chain.state = rows.fold_changes(chain.state);
+            rows.put(Key::Chain, Row::Chain(chain));
         }
         (self.entries, self.events)
     }
@@ -105,6 +169,16 @@ impl<'t> Turn<'t> {
     /// Log time at this command.
     pub fn now(&self) -> Timestamp {
         self.cluster.now
+    }
+
+    /// The version of the rules that is active.
+    pub fn version(&self) -> u32 {
+        self.cluster.version
+    }
+
+    /// The Raft ids of the voters and learners, in ascending order.
+    pub fn members(&self) -> &[u64] {
+        self.context.members
     }
 
     // Rows.
@@ -266,13 +340,23 @@ impl<'t> Turn<'t> {
 
     /// Links an entry to the chain; gives its sequence.
     pub fn record(&mut self, mut entry: Entry) -> u64 {
-        entry.log_term = self.at.term;
-        entry.log_index = self.at.index;
+        entry.log_term = self.context.at.term;
+        entry.log_index = self.context.at.index;
+        self.vouched_by
+            .map_or(&String::new(), |name| name)
+            .clone_into(&mut entry.vouched_by);
         let Linked { entry, head } = link(&self.chain.head, entry);
         self.chain.frontier.push(&head.hash);
         self.chain.head = head;
         self.entries.push(entry);
         self.chain.head.sequence
+    }
+
+    /// Entries that stand, those of this batch included.
+    pub fn entries(&self, from: u64, to: u64) -> Result<Vec<Entry>, Fault> {
+        let mut found = self.context.entries.entries(from, to)?;
+        found.extend(self.entries.as_slice().entries(from, to)?);
+        Ok(found)
     }
 
     /// The sequence that the next recorded entry gets.
@@ -287,7 +371,7 @@ impl<'t> Turn<'t> {
     /// Where an answer is made; with sequence 0 where the command makes no entry.
     pub fn place(&self, sequence: u64) -> Place {
         Place {
-            log_index: self.at.index,
+            log_index: self.context.at.index,
             sequence,
             halt_epoch: self.cluster.halt_epoch,
             time: self.now(),

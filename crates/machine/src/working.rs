@@ -1,8 +1,10 @@
 //! Changes of a run of commands, laid over the rows they began with: a command sees what the one before it did.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::row::{Fault, Key, Row, Rows};
+use decision::Digest;
+
+use crate::row::{Fault, Key, Row, Rows, bytes};
 
 /// One changed row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub enum Change {
 pub trait Rewrite: Rows {
     fn put(&mut self, key: Key, row: Row);
     fn delete(&mut self, key: Key);
+    /// Folds what was changed since the last call into a digest.
+    fn fold_changes(&mut self, so_far: Digest) -> Digest;
 }
 
 /// Changes laid over rows.
@@ -22,6 +26,8 @@ pub trait Rewrite: Rows {
 pub struct Working<'a, R> {
     base: &'a R,
     changed: BTreeMap<Key, Option<Row>>,
+    /// What the batch at work has changed.
+    fresh: BTreeSet<Key>,
 }
 
 impl<R: Rows> Rows for Working<'_, R> {
@@ -56,6 +62,7 @@ impl<'a, R: Rows> Working<'a, R> {
         Self {
             base,
             changed: BTreeMap::new(),
+            fresh: BTreeSet::new(),
         }
     }
 
@@ -73,10 +80,23 @@ impl<'a, R: Rows> Working<'a, R> {
 
 impl<R: Rows> Rewrite for Working<'_, R> {
     fn put(&mut self, key: Key, row: Row) {
+        self.fresh.insert(key.clone());
         self.changed.insert(key, Some(row));
     }
 
     fn delete(&mut self, key: Key) {
+        self.fresh.insert(key.clone());
         self.changed.insert(key, None);
+    }
+
+    fn fold_changes(&mut self, so_far: Digest) -> Digest {
+        let mut folded = so_far.as_bytes().to_vec();
+        // The chain's own row holds the digest.
+        let fresh = std::mem::take(&mut self.fresh);
+        for key in fresh.into_iter().filter(|key| *key != Key::Chain) {
+            let row = self.changed.get(&key).and_then(Option::as_ref);
+            folded.extend(bytes(&(&key, row)));
+        }
+        Digest::of(&folded)
     }
 }

@@ -294,7 +294,6 @@ fn approval(transition: &Transition, facts: &Facts<'_>, call: &PreExec) -> Resul
             call_number: 0,
             nonce,
             digest,
-            params: Vec::new(),
             request: None,
         }),
         _ => None,
@@ -321,7 +320,6 @@ fn approval(transition: &Transition, facts: &Facts<'_>, call: &PreExec) -> Resul
         policy_digest: Digest::of(&[]),
         opened_at: Timestamp::ZERO,
         expires_at: Timestamp::MAX,
-        params: Vec::new(),
         info_digest: Digest::of(&[]),
         status,
         decided: None,
@@ -449,6 +447,7 @@ fn run(rows: &Rows, command: Command) -> (Reply, Vec<Change>) {
         proposed: Timestamp::from_nanos(1),
         seed: [0; 16],
         version: VERSION,
+        vouched_by: Vec::new(),
         commands: vec![command],
     };
     let mut working = Working::over(rows);

@@ -41,6 +41,7 @@ impl Counted {
             proposed: Timestamp::from_nanos(1_000),
             seed: u128::from(self.index).to_be_bytes(),
             version: VERSION,
+            vouched_by: Vec::new(),
             commands,
         };
         self.reads.set(0);

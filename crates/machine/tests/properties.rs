@@ -128,7 +128,6 @@ fn the_steps_reach_every_kind_of_answer() {
         "observe",
         "probabilistic",
         "hitl_pending",
-        "approval_shown ",
         "approval_decided ",
         "approval_expired ",
         "halt_engaged ",

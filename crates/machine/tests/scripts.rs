@@ -18,9 +18,9 @@ use decision::{
 };
 use goldenscript::{ArgumentConsumer, Command as Line, Context};
 use machine::command::{
-    Act, AgentPattern, AttachShown, Correct, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec,
-    PreExec, Principal, PutGuard, Redeem, RefusedAtEdge, Register, RegisterKey, Release, Request, Seen,
-    SessionAct, SetBudget,
+    Act, AgentPattern, Correct, EndSession, Engage, GrantBudget, Init, Limit, Params, PostExec, PreExec,
+    Principal, PutGuard, Redeem, RefusedAtEdge, Register, RegisterKey, Release, Request, Seen, SessionAct,
+    SetBudget,
 };
 use machine::reply::{Reply, VerdictReply};
 use machine::row::{Chain, Cluster, HaltMode, Key, Requester, Row};
@@ -202,14 +202,6 @@ impl Script {
                 justification: "looked at".to_owned(),
             }),
             "engage" | "release" => self.halt(name, args)?,
-            "shown" => {
-                let approval = self.approval(args.next_pos().unwrap_or("1"))?;
-                Command::AttachShown(AttachShown {
-                    by: self.agent(args, "acme", "bot-1")?,
-                    approval,
-                    params: args.take_key("params").unwrap_or("{}").as_bytes().to_vec(),
-                })
-            }
             "approve" | "reject" | "modify" | "defer" | "escalate" => self.decide(name, args)?,
             "reset" | "pause" | "resume" | "terminate" => Command::Session(SessionAct {
                 by: operator(args)?,
@@ -401,6 +393,7 @@ impl Script {
             proposed: self.now,
             seed: u128::from(self.index).to_be_bytes(),
             version: VERSION,
+            vouched_by: Vec::new(),
             commands,
         };
         let at = Position {
@@ -408,7 +401,12 @@ impl Script {
             index: self.index,
         };
         let mut working = Working::over(&self.rows);
-        let applied = machine::apply(&mut working, at, &batch)?;
+        let context = machine::Context {
+            at,
+            members: &[],
+            entries: &self.entries.as_slice(),
+        };
+        let applied = machine::apply(&mut working, context, &batch)?;
         for change in working.into_changes() {
             match change {
                 Change::Put(key, row) => self.rows.insert(key, row),

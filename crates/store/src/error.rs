@@ -20,6 +20,9 @@ pub enum StoreError {
         "the data directory has format {found}, of before the first release, this binary knows {known}: use an empty one"
     )]
     OlderFormat { found: u32, known: u32 },
+    /// Start a binary that has the version; nothing is wrong with the data.
+    #[error("{0}")]
+    Version(machine::row::Fault),
     /// Remove the node from the cluster and let it join again with an empty directory.
     #[error(
         "the stored data is damaged: {0}; remove this node and let it join again with an empty directory"
@@ -40,6 +43,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What a fault of the machine says of the data directory.
+    pub(crate) fn of(fault: machine::row::Fault, place: &str) -> Self {
+        match fault {
+            fault @ machine::row::Fault::Version { .. } => Self::Version(fault),
+            fault => Self::Damaged(format!("{place}{fault}")),
+        }
+    }
+
     /// Names the file operation that failed, for `map_err`.
     pub(crate) fn file(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::StoreError;
 
 /// The version of everything in the directory; raised when an older binary could not read it.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Whose the directory is.
 #[derive(Debug, Clone, PartialEq, Eq)]

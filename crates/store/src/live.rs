@@ -64,7 +64,11 @@ pub struct Progress {
     /// The sequence of the newest audit entry; 0 before the first.
     pub head_sequence: u64,
     pub head_hash: [u8; 32],
+    /// Of the chain and all changes of rows so far: nodes at one log index have the same one.
+    pub fingerprint: [u8; 32],
     pub log_time: Timestamp,
+    /// The version of the rules that is active; 0 before the cluster is initialised.
+    pub version: u32,
 }
 
 /// Event lists a slow watcher may lag behind before it misses some and must read the state again.
@@ -80,7 +84,7 @@ impl Live {
             }),
             positions: Guarded::new(Positions(VecDeque::from([(
                 progress.applied_index,
-                progress.head_hash,
+                progress.fingerprint,
             )]))),
             progress: watch::Sender::new(progress),
             events: broadcast::Sender::new(EVENTS_WAITING_MAX),
@@ -101,7 +105,7 @@ impl Live {
             to: applied,
             durable: applied,
         };
-        self.positions.lock().0 = VecDeque::from([(progress.applied_index, progress.head_hash)]);
+        self.positions.lock().0 = VecDeque::from([(progress.applied_index, progress.fingerprint)]);
         self.progress.send_replace(progress);
     }
 
@@ -173,10 +177,12 @@ impl Progress {
         if let Some(cluster) = rows.cluster()? {
             progress.halt_epoch = cluster.halt_epoch;
             progress.log_time = cluster.now;
+            progress.version = cluster.version;
         }
         if let Some(chain) = rows.chain()? {
             progress.head_sequence = chain.head.sequence;
             progress.head_hash = chain.head.hash;
+            progress.fingerprint = chain.fingerprint();
         }
         Ok(progress)
     }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use machine::Working;
-use machine::row::Read as _;
-use machine::{Event, Position};
+use machine::row::{Fault, Read as _};
+use machine::{Context, Entries, Event, Position, Working};
 use openraft::EntryPayload;
 use openraft::base::OptionalSend;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
@@ -49,6 +48,8 @@ const RUN_BYTES_MAX: usize = 512 << 10;
 const RUN_TIME_MAX: Duration = Duration::from_millis(20);
 
 impl StateMachine {
+    /// # Errors
+    /// The data cannot be read, or is of a version of the rules that this binary lacks.
     pub(crate) fn open(
         live: Arc<Live>,
         home: Arc<dyn Home>,
@@ -59,8 +60,10 @@ impl StateMachine {
         let state = live.state();
         let (applied, membership) = read_meta(state.disk.view().as_ref())?;
         let taken = home.snapshot().and_then(|snapshot| snapshot.info().applied);
+        let rows = RowCache::over(state, rows_max);
+        check_version(&rows)?;
         Ok(Self {
-            rows: RowCache::over(state, rows_max),
+            rows,
             rows_max,
             live,
             home,
@@ -76,6 +79,8 @@ impl StateMachine {
     fn apply_run(&mut self, run: &mut VecDeque<EntryResponder<Raft>>) -> Result<(), io::Error> {
         let took = self.work.stopwatch();
         let mut working = Working::over(&self.rows);
+        let mut chain = RunEntries::over(self.live.state());
+        let mut members = members_of(&self.membership);
         let mut applied = self.applied;
         let mut membership = None;
         let mut ops = Vec::new();
@@ -93,21 +98,29 @@ impl StateMachine {
             match payload {
                 EntryPayload::Blank => {}
                 EntryPayload::Normal(payload) => {
-                    let done = apply_payload(&mut working, &log_id, &payload)?;
+                    let context = Context {
+                        at: position(&log_id),
+                        members: &members,
+                        entries: &chain,
+                    };
+                    let done = apply_payload(&mut working, context, &payload)?;
                     answer.replies = done.replies;
                     events.extend(done.events);
                     ops.extend(done.entries.iter().map(|entry| {
                         let key = keys::number(entry.sequence).to_vec();
                         Op::Put(Space::Audit, key, machine::row::bytes(entry))
                     }));
+                    chain.made.extend(done.entries);
                 }
                 EntryPayload::Membership(changed) => {
-                    membership = Some(StoredMembership::new(Some(log_id), changed));
+                    let changed = StoredMembership::new(Some(log_id), changed);
+                    members = members_of(&changed);
+                    membership = Some(changed);
                 }
             }
             applied = Some(log_id);
             let chain = working.chain().map_err(io::Error::other)?;
-            passed.push((log_id.index, chain.map_or([0; 32], |chain| chain.head.hash)));
+            passed.push((log_id.index, chain.map_or([0; 32], |chain| chain.fingerprint())));
             answers.extend(responder.map(|responder| (responder, answer)));
         }
         let changes = working.into_changes();
@@ -149,6 +162,7 @@ impl StateMachine {
             .map_err(StoreError::file("installing a snapshot"))?;
         let state = StateDisk::new(installed?);
         self.rows = RowCache::over(Arc::clone(&state), self.rows_max);
+        check_version(&self.rows)?;
         self.applied = info.applied;
         self.taken = info.applied.max(self.taken);
         self.membership = info.membership;
@@ -224,21 +238,76 @@ impl RaftStateMachine<Raft> for StateMachine {
     }
 }
 
+fn position(log_id: &LogId) -> Position {
+    Position {
+        term: log_id.leader_id.term,
+        index: log_id.index,
+    }
+}
+
 fn apply_payload(
     rows: &mut Working<'_, RowCache>,
-    log_id: &LogId,
+    context: Context<'_>,
     payload: &Payload,
 ) -> Result<machine::Applied, io::Error> {
-    let LogId { leader_id, index } = log_id;
+    let place = format!("log entry {}: ", context.at.index);
     let batch = payload
         .decode()
-        .map_err(|error| io::Error::other(StoreError::Damaged(format!("log entry {index}: {error}"))))?;
-    let at = Position {
-        term: leader_id.term,
-        index: *index,
-    };
-    machine::apply(rows, at, &batch)
-        .map_err(|fault| io::Error::other(StoreError::Damaged(format!("log entry {index}: {fault}"))))
+        .map_err(|error| io::Error::other(StoreError::Damaged(format!("{place}{error}"))))?;
+    machine::apply(rows, context, &batch).map_err(|fault| io::Error::other(StoreError::of(fault, &place)))
+}
+
+/// Nothing is applied, or answered, under a version of the rules that this binary lacks.
+fn check_version(rows: &RowCache) -> Result<(), StoreError> {
+    let cluster = rows.cluster().map_err(|fault| StoreError::of(fault, ""))?;
+    match cluster {
+        Some(cluster) => machine::feature::check(cluster.version).map_err(|fault| StoreError::of(fault, "")),
+        None => Ok(()),
+    }
+}
+
+/// The Raft ids of the voters and learners, in ascending order.
+fn members_of(membership: &StoredMembership) -> Vec<u64> {
+    membership
+        .nodes()
+        .map(|(id, _)| *id)
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect()
+}
+
+/// The chain as a run finds it, and what the run has added.
+struct RunEntries {
+    state: Arc<StateDisk>,
+    made: Vec<audit::Entry>,
+}
+
+impl RunEntries {
+    fn over(state: Arc<StateDisk>) -> Self {
+        Self {
+            state,
+            made: Vec::new(),
+        }
+    }
+}
+
+impl Entries for RunEntries {
+    fn entries(&self, from: u64, to: u64) -> Result<Vec<audit::Entry>, Fault> {
+        let fault = |error: &dyn fmt::Display| Fault::Storage(error.to_string());
+        let (first, until) = (keys::number(from), keys::number(to.saturating_add(1)));
+        let (mut found, mut broken) = (Vec::new(), None);
+        let view = self.state.disk.view();
+        let visit = view.visit(Space::Audit, &first, Some(&until), &mut |_, value| {
+            match record::exact(value) {
+                Ok(entry) => found.push(entry),
+                Err(error) => broken = Some(fault(&error)),
+            }
+            broken.is_none()
+        });
+        visit.map_err(|error| fault(&error))?;
+        found.extend(self.made.as_slice().entries(from, to)?);
+        broken.map_or(Ok(found), Err)
+    }
 }
 
 impl fmt::Debug for StateMachine {

@@ -30,6 +30,13 @@ pub fn approvals_page(message: &admin::ApprovalsListRequest) -> Result<Page<Appr
     })
 }
 
+/// What a held call would be run with, and what would run in its place: kept beside the log.
+#[derive(Debug, Clone, Default)]
+pub struct Arguments {
+    pub call: Vec<u8>,
+    pub successor: Vec<u8>,
+}
+
 /// Reads a person's decision.
 pub fn decide(message: &admin::ApprovalsDecideRequest, by: Principal) -> Result<Decide, Invalid> {
     let approval = approval_id(&message.approval_id)?;
@@ -100,13 +107,12 @@ fn successor(said: &proto::Successor) -> Result<Successor, Invalid> {
         call_number: said.call_number,
         nonce: said.nonce,
         digest,
-        params: said.params_json.clone(),
         request,
     })
 }
 
-/// Writes an approval as people see it.
-pub fn approval(approval_id: &ApprovalId, approval: &Approval) -> admin::Approval {
+/// Writes an approval as people see it; one of many is shown without arguments.
+pub fn approval(approval_id: &ApprovalId, approval: &Approval, arguments: Arguments) -> admin::Approval {
     let decided = approval.decided.as_ref();
     admin::Approval {
         approval_id: approval_id.as_str().to_owned(),
@@ -126,18 +132,28 @@ pub fn approval(approval_id: &ApprovalId, approval: &Approval) -> admin::Approva
         policy_digest: approval.policy_digest.as_bytes().to_vec(),
         opened_at_ns: nanoseconds(approval.opened_at),
         expires_at_ns: nanoseconds(approval.expires_at),
-        params_json: approval.params.clone(),
+        params_json: arguments.call,
         info_digest: approval.info_digest.as_bytes().to_vec(),
         status: status(approval.status).into(),
         decided_by: decided.map_or(String::new(), |decided| decided.by.clone()),
         decided_at_ns: decided.map_or(0, |decided| nanoseconds(decided.at)),
         note: decided.map_or(String::new(), |decided| decided.note.clone()),
-        successor: approval.successor.as_ref().map(written),
+        successor: approval
+            .successor
+            .as_ref()
+            .map(|successor| written(successor, arguments.successor)),
     }
 }
 
 /// Digest of what an approver was shown, made again from the answer: what is echoed is what was seen.
+///
+/// # Errors
+/// A field that no approval has, or arguments that are not those of its digest.
 pub fn info_digest(shown: &admin::Approval) -> Result<Digest, Invalid> {
+    let digest = Digest::from_slice(&shown.params_hash);
+    if !shown.params_json.is_empty() && params::inspect(&shown.params_json).digest != digest {
+        return Err(Invalid::new("params_json", "is not what params_hash is of"));
+    }
     let approval = Approval {
         session: id("session_id", decision::SessionId::parse(&shown.session_id))?,
         organization: id(
@@ -148,7 +164,7 @@ pub fn info_digest(shown: &admin::Approval) -> Result<Digest, Invalid> {
         requested_by: shown.requested_by.clone(),
         call_number: shown.call_number,
         tool: id("tool_name", decision::ToolName::parse(&shown.tool_name))?,
-        digest: Digest::from_slice(&shown.params_hash),
+        digest,
         nonce: shown.nonce,
         estimate: NanoUsd::new(shown.estimate_nanos),
         why: decision::Reason::parse(&shown.reason)
@@ -157,7 +173,6 @@ pub fn info_digest(shown: &admin::Approval) -> Result<Digest, Invalid> {
             .ok_or_else(|| Invalid::new("policy_digest", "must be 32 bytes"))?,
         opened_at: Timestamp::ZERO,
         expires_at: Timestamp::from_nanos(u64::try_from(shown.expires_at_ns).unwrap_or(0)),
-        params: shown.params_json.clone(),
         info_digest: Digest::of(&[]),
         status: ApprovalStatus::Pending,
         decided: None,
@@ -171,27 +186,38 @@ pub fn decided(reply: &ApprovalReply) -> admin::ApprovalsDecideResponse {
     admin::ApprovalsDecideResponse {
         approval_id: reply.id.as_str().to_owned(),
         status: status(reply.status).into(),
-        successor: reply.successor.as_ref().map(written),
+        successor: reply
+            .successor
+            .as_ref()
+            .map(|successor| written(successor, Vec::new())),
         log_index: reply.place.log_index,
     }
 }
 
 /// Writes an approval as its agent sees it.
-pub fn waited(approval_id: &ApprovalId, approval: &Approval, log_index: u64) -> proto::WaitApprovalResponse {
+pub fn waited(
+    approval_id: &ApprovalId,
+    approval: &Approval,
+    arguments: Arguments,
+    log_index: u64,
+) -> proto::WaitApprovalResponse {
     proto::WaitApprovalResponse {
         approval_id: approval_id.as_str().to_owned(),
         status: status(approval.status).into(),
-        successor: approval.successor.as_ref().map(written),
+        successor: approval
+            .successor
+            .as_ref()
+            .map(|successor| written(successor, arguments.successor)),
         expires_at_ns: nanoseconds(approval.expires_at),
         log_index,
     }
 }
 
-fn written(successor: &Successor) -> proto::Successor {
+fn written(successor: &Successor, params_json: Vec<u8>) -> proto::Successor {
     proto::Successor {
         call_number: successor.call_number,
         nonce: successor.nonce,
-        params_json: successor.params.clone(),
+        params_json,
         params_hash: successor.digest.as_bytes().to_vec(),
         request_id: successor
             .request

@@ -83,6 +83,7 @@ pub fn entry_message(entry: &Entry, seal: Option<&Seal>) -> shackle::AuditEntry 
         nonce: entry.nonce.unwrap_or(0),
         request_id: entry.request_id.clone(),
         detail: entry.detail.clone(),
+        vouched_by: entry.vouched_by.clone(),
     }
 }
 
@@ -125,6 +126,7 @@ pub fn entry(message: &shackle::AuditEntry) -> Result<Entry, Invalid> {
         request_id: message.request_id.clone(),
         chain_id: message.chain_id.clone(),
         detail: message.detail.clone(),
+        vouched_by: message.vouched_by.clone(),
     })
 }
 

@@ -97,6 +97,18 @@ fn canonical_bytes_are_golden() {
 }
 
 #[test]
+fn a_field_after_116_leaves_bytes_only_where_it_is_set() {
+    let vouched = Entry {
+        vouched_by: "n2".into(),
+        ..golden()
+    };
+    assert_eq!(
+        hex(&canonical_bytes(&vouched)),
+        format!("{}78000000026e32", hex(&canonical_bytes(&golden())))
+    );
+}
+
+#[test]
 fn hash_is_golden() {
     assert_eq!(
         hex(&hash(&golden())),

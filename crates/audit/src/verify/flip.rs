@@ -76,4 +76,5 @@ pub(crate) const FIELDS: &[(&str, Signed, Flip)] = &[
     ("request_id", Signed::No, |e| e.request_id.push('x')),
     ("chain_id", Signed::No, |e| e.chain_id.push('x')),
     ("detail", Signed::No, |e| e.detail.push('x')),
+    ("vouched_by", Signed::No, |e| e.vouched_by.push('x')),
 ];

@@ -97,6 +97,7 @@ async fn rule(
             .map_err(|_| Failed::usage(format!("{hex:?} is not a digest in hex")))?,
         None => show(&remote, decide.approval.clone()).await?.info_digest,
     };
+    let unseen = decide.unseen;
     let request = admin::ApprovalsDecideRequest {
         request_id: request_id(),
         approval_id: decide.approval,
@@ -104,6 +105,7 @@ async fn rule(
         info_digest,
         note: decide.note,
         successor,
+        unseen,
     };
     let answer = remote.call(request).await?;
     let successor = answer.successor.as_ref();

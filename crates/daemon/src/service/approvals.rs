@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use decision::ApprovalId;
+use decision::{ApprovalId, Digest};
 use machine::Event;
-use machine::command::Principal;
+use machine::command::{Decide, Principal, Ruling};
 use machine::query;
-use machine::row::Approval;
-use machine::row::Read as _;
+use machine::row::{Approval, ApprovalStatus, Read as _};
+use store::HeldPart;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
+use wire::approval::{self, Arguments};
 use wire::proto::haltgate::admin::v1 as proto;
-use wire::{Code, Failure, approval};
+use wire::{Code, Failure};
 
 use crate::admit::Ask;
 use crate::door::Door;
@@ -36,7 +37,7 @@ pub async fn list(
         approvals: listed
             .items
             .iter()
-            .map(|(id, row)| approval::approval(id, row))
+            .map(|(id, row)| approval::approval(id, row, Arguments::default()))
             .collect(),
         next_page_token: listed
             .next
@@ -57,8 +58,9 @@ pub async fn get(
     let by = ask.principal();
     let found = found.filter(|row| by.reaches(&row.organization));
     let found = found.ok_or_else(|| Failure::new(Code::NotFound, format!("no approval {id}")))?;
+    let arguments = arguments(door, &id, &found).await;
     Ok(proto::ApprovalsGetResponse {
-        approval: Some(approval::approval(&id, &found)),
+        approval: Some(approval::approval(&id, &found, arguments)),
         log_index,
     })
 }
@@ -69,9 +71,66 @@ pub async fn decide(
     message: proto::ApprovalsDecideRequest,
 ) -> Result<proto::ApprovalsDecideResponse, Failure> {
     let decide = approval::decide(&message, ask.principal())?;
+    bring_arguments(door, ask, &decide, &message).await?;
     let reply = door.propose(ask, decide).await?;
     door.applied_here(ask, reply.place.log_index).await;
     Ok(approval::decided(&reply))
+}
+
+/// An approver has seen what runs, or says that nobody could; what runs in its place is kept before it is decided.
+async fn bring_arguments(
+    door: &Arc<Door>,
+    ask: &Ask,
+    decide: &Decide,
+    message: &proto::ApprovalsDecideRequest,
+) -> Result<(), Failure> {
+    let id = &decide.approval;
+    let found = door.read(ask, |view| view.approval(id)).await?;
+    // What is not there, or not theirs, or decided already, is the machine's to answer.
+    let Some(row) = found.filter(|row| row.status.is_open() && ask.principal().reaches(&row.organization))
+    else {
+        return Ok(());
+    };
+    match &decide.ruling {
+        Ruling::Approve if !message.unseen && arguments(door, id, &row).await.call.is_empty() => {
+            let why =
+                "no node that answers has the call's arguments: send the call again, or approve it unseen";
+            Err(Failure::new(Code::FailedPrecondition, why))
+        }
+        Ruling::Modify(_) => {
+            let params = message.successor.clone().unwrap_or_default().params_json;
+            let organization = row.organization.clone();
+            let node = &door.node;
+            let kept = node.hold_arguments(organization, id.clone(), HeldPart::Successor, params);
+            match kept.await {
+                true => Ok(()),
+                false => Err(Failure::new(
+                    Code::DaemonUnavailable,
+                    "there is no room for more arguments of held calls: decide some of those that wait",
+                )),
+            }
+        }
+        Ruling::Approve | Ruling::Reject | Ruling::Defer | Ruling::Escalate => Ok(()),
+    }
+}
+
+/// The arguments that belong to an approval as it stands, from whichever node has them; checked against their digests.
+pub async fn arguments(door: &Door, id: &ApprovalId, row: &Approval) -> Arguments {
+    let held = async |part, digest: Option<Digest>, wanted: bool| {
+        let digest = digest.filter(|_| wanted)?;
+        let params = door.node.held_arguments(&row.organization, id, part).await?;
+        (decision::params::inspect(&params).digest == Some(digest)).then_some(params)
+    };
+    let successor = row.successor.as_ref().map(|successor| successor.digest);
+    let modified = row.status == ApprovalStatus::Modified;
+    Arguments {
+        call: held(HeldPart::Call, row.digest, row.status.is_open())
+            .await
+            .unwrap_or_default(),
+        successor: held(HeldPart::Successor, successor, modified)
+            .await
+            .unwrap_or_default(),
+    }
 }
 
 pub async fn watch(
@@ -108,7 +167,7 @@ async fn tell(
     };
     for (id, row) in &open {
         if sender
-            .send(Ok(told(Some(approval::approval(id, row)))))
+            .send(Ok(told(Some(approval::approval(id, row, Arguments::default())))))
             .await
             .is_err()
         {
@@ -139,7 +198,11 @@ async fn tell(
             let Ok(Some(row)) = found else { continue };
             if by.reaches(&row.organization)
                 && sender
-                    .send(Ok(told(Some(approval::approval(&id, &row)))))
+                    .send(Ok(told(Some(approval::approval(
+                        &id,
+                        &row,
+                        Arguments::default(),
+                    )))))
                     .await
                     .is_err()
             {

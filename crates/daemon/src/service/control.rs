@@ -18,7 +18,7 @@ use wire::{Code, Failure, Invalid, approval};
 use crate::admit::Ask;
 use crate::door::{Door, log_index};
 use crate::follow::{Follow, WAITING};
-use crate::service::Streamed;
+use crate::service::{Streamed, approvals};
 
 /// Sessions that one stream follows.
 const SESSIONS_MAX: usize = 100;
@@ -62,7 +62,10 @@ async fn tell_approval(
         alive.tell(&door, [&session]);
         let found = door.local(|view| Ok((view.approval(&id)?, log_index(view))));
         let now = match found {
-            Ok((Some(row), index)) => Ok(approval::waited(&id, &row, index)),
+            Ok((Some(row), index)) => {
+                let arguments = approvals::arguments(&door, &id, &row).await;
+                Ok(approval::waited(&id, &row, arguments, index))
+            }
             // Kept for an hour after it is over: an agent that comes later asks PreExec.
             Ok((None, _)) => Err(Failure::new(Code::NotFound, format!("no approval {id}")).to_status()),
             Err(failure) => Err(failure.to_status()),

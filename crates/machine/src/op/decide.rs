@@ -63,10 +63,6 @@ fn rule(turn: &mut Turn<'_>, decide: &Decide, mut approval: Record<Approval>) ->
         turn.save(session);
         approval::finish(turn, approval, ApprovalStatus::Rejected);
     } else {
-        // Nobody needs to see the original any more; a successor's parameters wait for their agent.
-        if !approval.status.is_open() {
-            approval.params.clear();
-        }
         approval::save(turn, approval);
     }
     Ok(Reply::Approval(answer))
@@ -91,11 +87,6 @@ fn may_be_decided(turn: &Turn<'_>, decide: &Decide, approval: &Record<Approval>)
 
 /// The successor as it may run: with a nonce that is new, and a number.
 fn complete(turn: &mut Turn<'_>, approval: &Approval, mut successor: Successor) -> Done<Successor> {
-    if decision::params::inspect(&successor.params).digest != Some(successor.digest) {
-        return Err(
-            Refusal::Invalid("the successor's parameters are not what its digest says".to_owned()).into(),
-        );
-    }
     if successor.nonce == 0 {
         successor.nonce = fresh_nonce(turn, approval)?;
     }

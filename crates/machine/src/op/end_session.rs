@@ -1,6 +1,7 @@
 //! Ends a session at its own agent's wish.
 
 use crate::command::EndSession;
+use crate::feature::Feature;
 use crate::row::SessionStatus;
 use crate::row::reply::Reply;
 use crate::step::session::{DUE_MAX, terminate};
@@ -12,7 +13,12 @@ pub(crate) fn apply(turn: &mut Turn<'_>, end: &EndSession) -> Done {
         // Ending twice is one end.
         SessionStatus::Terminated => 0,
         SessionStatus::Active | SessionStatus::Paused | SessionStatus::Stale => {
-            terminate(turn, session, &end.by.name, "ended by its agent", DUE_MAX)?.sequence
+            let why = if Feature::MadeUp.is_in(turn.version()) {
+                "ended by its agent, in a version that is made up"
+            } else {
+                "ended by its agent"
+            };
+            terminate(turn, session, &end.by.name, why, DUE_MAX)?.sequence
         }
     };
     Ok(Reply::Session(SessionStatus::Terminated, turn.place(sequence)))

@@ -25,6 +25,7 @@ pub(crate) fn apply(turn: &mut Turn<'_>, init: &Init) -> Done {
         halt_epoch: 0,
         unfunded_organizations: init.unfunded_organizations,
         fixtures: init.fixtures,
+        version: turn.version(),
     };
     turn.chain = Chain::empty(&init.chain_id);
     let mut guard = init.default_guard.clone();

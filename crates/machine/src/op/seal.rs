@@ -17,9 +17,12 @@ pub(crate) fn apply(turn: &mut Turn<'_>, seal: &Seal) -> Done {
         .into());
     }
     let keys = turn.rows.keys()?.unwrap_or_default();
-    seal.check_shape()
-        .and_then(|()| keys.signing(&seal.key_id, seal.to).map(drop))
-        .map_err(|broken| Refusal::Invalid(broken.to_string()))?;
+    let invalid = |broken: audit::Error| Refusal::Invalid(broken.to_string());
+    seal.check_shape().map_err(invalid)?;
+    let key = keys.signing(&seal.key_id, seal.to).map_err(invalid)?;
+    // What does not verify would make the chain fail for every auditor, for good.
+    let entries = turn.entries(seal.from, seal.to)?;
+    seal.verify(key, &entries).map_err(invalid)?;
     turn.chain.sealed_to = seal.to;
     turn.save(Record::new(seal.to, seal.clone()));
     Ok(Reply::Done(turn.place(0)))

@@ -39,9 +39,7 @@ pub struct Approval {
     pub opened_at: Timestamp,
     #[n(12)]
     pub expires_at: Timestamp,
-    /// The parameters as the agent sent them, for the approver to see; gone once it is decided.
-    #[cbor(n(13), with = "minicbor::bytes")]
-    pub params: Vec<u8>,
+    // 13 was the arguments: they are kept beside the log and the state (docs/SPEC.md 8.4).
     /// Digest of all that the approver is shown ([`Approval::shown`]).
     #[n(14)]
     pub info_digest: Digest,
@@ -175,9 +173,8 @@ impl Approval {
             self.why.word().as_bytes().to_vec(),
             self.policy_digest.as_bytes().to_vec(),
             number(self.expires_at.nanos()),
-            self.params.clone(),
         ];
-        let mut bytes = b"haltgate approval v1\n".to_vec();
+        let mut bytes = b"haltgate approval v2\n".to_vec();
         for field in fields {
             let length = u32::try_from(field.len()).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&length.to_be_bytes());
@@ -203,8 +200,7 @@ pub struct Successor {
     pub nonce: u64,
     #[n(2)]
     pub digest: Digest,
-    #[cbor(n(3), with = "minicbor::bytes")]
-    pub params: Vec<u8>,
+    // 3 was its arguments, which are kept as the original's are.
     /// Suggested to the agent.
     #[n(4)]
     pub request: Option<RequestId>,

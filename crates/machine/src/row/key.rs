@@ -7,29 +7,47 @@ use crate::principal::Principal;
 use crate::scope::{AccountId, GuardScope, Scope};
 
 /// Names one row. The order of the variants and of their parts is the order of the bytes on disk
-/// (`store::keys`), so that a scan gives the same rows from a map and from RocksDB.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// (`store::keys`), so that a scan gives the same rows from a map and from RocksDB. Its encoding here is hashed with
+/// the changes of the state, and rests nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode)]
 pub enum Key {
+    #[n(0)]
     Cluster,
+    #[n(1)]
     Chain,
-    Guard(GuardScope),
-    Halt(Scope),
-    Account(AccountId),
-    Session(SessionId),
-    SessionOf(OrganizationId, AgentId, SessionId),
-    Call(SessionId, u64),
-    Hold(SessionId, u64),
+    #[n(2)]
+    Guard(#[n(0)] GuardScope),
+    #[n(3)]
+    Halt(#[n(0)] Scope),
+    #[n(4)]
+    Account(#[n(0)] AccountId),
+    #[n(5)]
+    Session(#[n(0)] SessionId),
+    #[n(6)]
+    SessionOf(#[n(0)] OrganizationId, #[n(1)] AgentId, #[n(2)] SessionId),
+    #[n(7)]
+    Call(#[n(0)] SessionId, #[n(1)] u64),
+    #[n(8)]
+    Hold(#[n(0)] SessionId, #[n(1)] u64),
     /// A block of 256 nonces: `nonce >> 8`.
-    Nonces(SessionId, u64),
-    Request(Requester, RequestId),
-    Due(Timestamp, DueWork),
+    #[n(9)]
+    Nonces(#[n(0)] SessionId, #[n(1)] u64),
+    #[n(10)]
+    Request(#[n(0)] Requester, #[n(1)] RequestId),
+    #[n(11)]
+    Due(#[n(0)] Timestamp, #[n(1)] DueWork),
+    #[n(12)]
     Keys,
     /// Signatures over the entries up to this sequence.
-    Seal(u64),
-    Approval(ApprovalId),
-    ApprovalOf(OrganizationId, ApprovalId),
+    #[n(13)]
+    Seal(#[n(0)] u64),
+    #[n(14)]
+    Approval(#[n(0)] ApprovalId),
+    #[n(15)]
+    ApprovalOf(#[n(0)] OrganizationId, #[n(1)] ApprovalId),
     /// Sessions of an organization, an agent, or directly under a guard.
-    Tally(AccountId),
+    #[n(16)]
+    Tally(#[n(0)] AccountId),
 }
 
 /// Whose request ids are told apart: tenants cannot collide.

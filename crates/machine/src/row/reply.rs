@@ -43,6 +43,10 @@ pub enum Reply {
     Reevaluate(#[n(0)] Place),
     #[n(12)]
     Redeemed(#[n(0)] Redeemed),
+    /// Nothing was decided: the batch was stamped with another version than the active one. It is to be proposed again
+    /// under this one, by the node that proposed it.
+    #[n(13)]
+    OtherVersion(#[n(0)] u32),
 }
 
 impl Reply {

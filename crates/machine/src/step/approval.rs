@@ -9,7 +9,7 @@ use crate::guard_path::GuardPath;
 use crate::row::reply::{ApprovalReply, Refusal};
 use crate::row::{
     Approval, ApprovalStatus, Call, DueWork, Fault, Key, PauseScope, Phase, Record, SESSION_KEPT, Session,
-    SessionStatus, Successor, Waiting,
+    SessionStatus, Waiting,
 };
 use crate::step::memory::{close_call, see_nonce};
 use crate::turn::{Done, Turn};
@@ -45,7 +45,6 @@ pub(crate) fn open(
         policy_digest: path.digest(),
         opened_at: turn.now(),
         expires_at: turn.now().plus(guard.approval_ttl),
-        params: Vec::new(),
         info_digest: Digest::of(&[]),
         status: ApprovalStatus::Pending,
         decided: None,
@@ -74,16 +73,12 @@ pub(crate) fn save(turn: &mut Turn<'_>, approval: Record<Approval>) {
     turn.save(approval);
 }
 
-/// Ends an approval: what was shown leaves the state, its timer gives way to that of its removal.
+/// Ends an approval: its timer gives way to that of its removal.
 pub(crate) fn finish(turn: &mut Turn<'_>, mut approval: Record<Approval>, status: ApprovalStatus) {
     let id = approval.id.clone();
     turn.disarm(approval.expires_at, DueWork::ApprovalExpiry(id.clone()));
     turn.arm(turn.now().plus(SESSION_KEPT), DueWork::ApprovalRemoval(id));
     approval.status = status;
-    approval.params.clear();
-    if let Some(successor) = approval.successor.as_mut() {
-        successor.params.clear();
-    }
     save(turn, approval);
 }
 
@@ -172,10 +167,7 @@ pub(crate) fn reply(turn: &Turn<'_>, approval: &Record<Approval>, sequence: u64)
         id: approval.id.clone(),
         status: approval.status,
         info_digest: approval.info_digest,
-        successor: approval.successor.as_ref().map(|successor| Successor {
-            params: Vec::new(),
-            ..successor.clone()
-        }),
+        successor: approval.successor.clone(),
         place: turn.place(sequence),
     }
 }

@@ -75,6 +75,7 @@ impl World {
             proposed: Timestamp::from_nanos(1),
             seed: u128::from(self.index).to_be_bytes(),
             version: VERSION,
+            vouched_by: Vec::new(),
             commands: vec![command],
         };
         let mut working = Working::over(&self.rows);

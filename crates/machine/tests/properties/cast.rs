@@ -215,7 +215,7 @@ impl Cast {
                 justification: "so".into(),
                 request: operators(*request, &format!("{act:?} {session}")),
             }),
-            Step::Shown { .. } | Step::Decide { .. } => person_about(rows, step)?,
+            Step::Decide { .. } => person_about(rows, step)?,
             Step::Redeem {
                 session,
                 call,
@@ -533,6 +533,7 @@ pub fn batch(place: usize, now: u64, commands: Vec<Command>) -> Batch {
         proposed: Timestamp::from_nanos(now),
         seed: u128::try_from(place).unwrap().to_be_bytes(),
         version: VERSION,
+        vouched_by: Vec::new(),
         commands,
     }
 }

@@ -4,13 +4,13 @@ use audit::{Seal, Signer};
 use decision::json::Value;
 use decision::policy::{Asked, evaluate};
 use decision::{AgentId, ApprovalId, Digest, NanoUsd, OrganizationId, SessionId};
-use machine::command::{AttachShown, Decide, FixtureSession, Params, PreExec, RuleFacts, Ruling, Successor};
+use machine::command::{Decide, FixtureSession, Params, PreExec, RuleFacts, Ruling, Successor};
 use machine::row::Approval;
 use machine::row::{Key, Read as _, Row};
 use machine::{AccountId, Command, GuardPath, Scope};
 
 use super::cast::Rows;
-use super::names::{AGENTS, agent_of, arguments, digest, operators, person};
+use super::names::{arguments, digest, operators, person};
 use super::step::{Said, Step};
 
 /// What the rules of the guards above the session find, where any has rules.
@@ -77,21 +77,9 @@ pub fn used(rows: &Rows, account: &AccountId) -> NanoUsd {
     })
 }
 
-/// What a person does about a held call, and its agent's node.
+/// What a person does about a held call.
 pub fn person_about(rows: &Rows, step: &Step) -> Option<Command> {
     Some(match step {
-        Step::Shown { approval, wrong } => {
-            let (id, approval) = approval_at(rows, *approval)?;
-            let owner = (approval.organization.as_str(), approval.agent.as_str());
-            let agent = AGENTS.iter().position(|agent| *agent == owner)?;
-            let right = (0..3).find(|number| approval.digest == Some(digest(*number)));
-            let number = if *wrong { 9 } else { right? };
-            Command::AttachShown(AttachShown {
-                by: agent_of(agent),
-                approval: id,
-                params: arguments(number),
-            })
-        }
         Step::Decide {
             by,
             approval,
@@ -109,7 +97,6 @@ pub fn person_about(rows: &Rows, step: &Step) -> Option<Command> {
                     call_number: 0,
                     nonce,
                     digest: digest(number),
-                    params: arguments(number),
                     request: None,
                 }),
             };

@@ -72,11 +72,6 @@ pub enum Step {
         act: Act,
         request: u16,
     },
-    /// The arguments of a held call are shown; or others.
-    Shown {
-        approval: usize,
-        wrong: bool,
-    },
     Decide {
         by: usize,
         approval: usize,
@@ -163,7 +158,6 @@ pub fn step() -> impl Strategy<Value = Step> {
         6 => (0..PEOPLE, 0..SCOPES.len() + SESSIONS, request())
             .prop_map(|(by, scope, request)| Step::Release { by, scope, request }),
         5 => (session(), act(), request()).prop_map(|(session, act, request)| Step::Act { session, act, request }),
-        3 => (0..4_usize, flag(0.2)).prop_map(|(approval, wrong)| Step::Shown { approval, wrong }),
         6 => decides(),
         5 => (session(), 0..4_usize, flag(0.1), request())
             .prop_map(|(session, call, wrong, request)| Step::Redeem { session, call, wrong, request }),

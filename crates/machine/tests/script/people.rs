@@ -79,7 +79,6 @@ impl Script {
                     digest: decision::params::inspect(&params)
                         .digest
                         .ok_or("params are malformed")?,
-                    params,
                     request: None,
                 })
             }

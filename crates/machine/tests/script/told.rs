@@ -35,6 +35,7 @@ pub fn told(reply: &Reply) -> String {
             }
         ),
         Reply::Reevaluate(_) => "reevaluate".to_owned(),
+        Reply::OtherVersion(active) => format!("version {active} is active"),
         Reply::Redeemed(redeemed) => match &redeemed.refused {
             None => "redeemed".to_owned(),
             Some(reason) => format!("not redeemed: {reason}"),

@@ -85,17 +85,17 @@ async fn missing_parts_and_newer_formats_are_refused() {
     drop(open(&dir).unwrap());
     let identity = dir.path().join("IDENTITY");
     let text = fs::read_to_string(&identity).unwrap();
-    fs::write(&identity, text.replace("format=2", "format=3")).unwrap();
+    fs::write(&identity, text.replace("format=3", "format=4")).unwrap();
     assert!(matches!(
         open(&dir),
-        Err(StoreError::NewerFormat { found: 3, known: 2 })
+        Err(StoreError::NewerFormat { found: 4, known: 3 })
     ));
-    fs::write(&identity, text.replace("format=2", "format=1")).unwrap();
+    fs::write(&identity, text.replace("format=3", "format=2")).unwrap();
     assert!(matches!(
         open(&dir),
-        Err(StoreError::OlderFormat { found: 1, known: 2 })
+        Err(StoreError::OlderFormat { found: 2, known: 3 })
     ));
-    fs::write(&identity, "format=2\n").unwrap();
+    fs::write(&identity, "format=3\n").unwrap();
     assert!(matches!(open(&dir), Err(StoreError::Damaged(_))));
     fs::write(&identity, &text).unwrap();
     // A log that is gone is not made anew: the node would forget its vote.

@@ -126,6 +126,7 @@ fn batch(index: u64) -> Batch {
         proposed: Timestamp::from_nanos(1_700_000_000_000_000_000 + index * 1_000_000_000),
         seed,
         version: machine::VERSION,
+        vouched_by: Vec::new(),
         commands,
     }
 }

@@ -210,7 +210,7 @@ fn is_accepted(command: &Command, reply: &Reply) -> bool {
     matches!(command, Command::Refused(_)) || !matches!(reply, Reply::Refused(_) | Reply::Reevaluate(_))
 }
 
-const KINDS: [&str; 22] = [
+const KINDS: [&str; 21] = [
     "Init",
     "Register",
     "PreExec",
@@ -229,7 +229,6 @@ const KINDS: [&str; 22] = [
     "Members",
     "Refused",
     "Fixture",
-    "AttachShown",
     "Decide",
     "Correct",
     "Redeem",
@@ -255,9 +254,9 @@ fn kind(command: &Command) -> &'static str {
         Command::Members(_) => "Members",
         Command::Refused(_) => "Refused",
         Command::Fixture(_) => "Fixture",
-        Command::AttachShown(_) => "AttachShown",
         Command::Decide(_) => "Decide",
         Command::Correct(_) => "Correct",
         Command::Redeem(_) => "Redeem",
+        Command::ActivateVersion(_) => "ActivateVersion",
     }
 }
