@@ -47,6 +47,8 @@ pub enum Command {
     Status(Status),
     /// Hands a node's leadership to another.
     Drain(Drain),
+    /// Goes on with a newer version of the rules, after every node runs a release that has it. There is no way back.
+    ActivateVersion(ActivateVersion),
     /// Makes and shows certificates, for development and small installations.
     #[command(subcommand)]
     Pki(Pki),
@@ -172,6 +174,14 @@ pub struct Drain {
     /// The Raft id that shall lead; any other voter when left out.
     #[arg(long)]
     pub to: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct ActivateVersion {
+    #[command(flatten)]
+    pub remote: Remote,
+    /// The version; the newest that the asked node has when left out.
+    pub version: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -54,6 +54,7 @@ async fn run(cli: Cli) -> Result<(), Failed> {
         Command::Members(args) => command::cluster::members(args, output).await,
         Command::Status(args) => command::cluster::status(args, output).await,
         Command::Drain(args) => command::cluster::drain(args, output).await,
+        Command::ActivateVersion(args) => command::cluster::activate_version(args, output).await,
         Command::Pki(command) => command::pki::run(command, output),
         Command::Call(args) => command::call::run(args, output).await,
         Command::Session(command) => command::session::run(command, output).await,

@@ -163,6 +163,7 @@ impl Node {
             http_addr: own.http.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             last_log_index: self.status().last_log,
+            machine_version: machine::VERSION,
         };
         let mut client = self.peers().client(member, Lane::Urgent);
         match tokio::time::timeout(HELLO, client.join(request)).await {
@@ -178,6 +179,7 @@ impl Node {
         raft_id: u64,
         member: Member,
         last_log_index: u64,
+        machine_version: u32,
     ) -> Result<peer::JoinResponse, MemberError> {
         let status = self.status();
         match self.leader() {
@@ -198,6 +200,13 @@ impl Node {
             .collect();
         if named.is_empty() {
             return Err(MemberError::Unknown(member.name));
+        }
+        let active = self.progress().version;
+        if machine_version < active {
+            return Err(MemberError::Refused(format!(
+                "the cluster runs version {active} of the rules, {member} has none above {machine_version}: start a \
+                 release there that has version {active}"
+            )));
         }
         // A Raft id with a log that is no member's was removed: it is never used again, since what its log promised
         // was promised to a membership that no longer counts it.

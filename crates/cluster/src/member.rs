@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use machine::command::{Members, Principal};
+use machine::command::{ActivateVersion, Members, Principal};
 use machine::{Command, Reply};
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver as _;
@@ -209,6 +209,59 @@ impl Node {
             Ok(Ok(status)) => Ok(status.leader.as_ref().map_or(0, |(leader, _)| *leader)),
             Ok(Err(_closed)) => Err(Unavailable::Stopped("the status watcher ended".to_owned()).into()),
             Err(_elapsed) => Err(Unavailable::Deadline.into()),
+        }
+    }
+
+    /// Goes on with a newer version of the machine's rules, once every member has said that it has it; the newest of
+    /// this binary where none is named. Gives the version and where it is active from.
+    ///
+    /// # Errors
+    /// A member does not answer or lacks the version, or the membership changed meanwhile.
+    pub async fn activate_version(
+        &self,
+        by: &Principal,
+        version: Option<u32>,
+    ) -> Result<(u32, u64), MemberError> {
+        let _turn = self.membership_turn().lock_owned().await;
+        let version = version.unwrap_or(machine::VERSION);
+        let known = self.status().members;
+        let asking = known.iter().map(async |known| {
+            if known.raft_id == self.raft_id() {
+                return Some(machine::VERSION);
+            }
+            let hello = tokio::time::timeout(HELLO, self.hello(&known.member, false)).await;
+            let hello = hello.ok()?.ok()?;
+            (hello.raft_id == known.raft_id).then_some(hello.machine_version)
+        });
+        let answers = futures::future::join_all(asking).await;
+        for (known, newest) in known.iter().zip(answers) {
+            match newest {
+                Some(newest) if newest >= version => {}
+                Some(newest) => {
+                    return Err(MemberError::Refused(format!(
+                        "{} has no version above {newest}: start a release there that has version {version}",
+                        known.member
+                    )));
+                }
+                None => {
+                    return Err(MemberError::Unreachable {
+                        member: known.member.clone(),
+                        why: format!("whether it has version {version} is not known"),
+                    });
+                }
+            }
+        }
+        let mut members: Vec<u64> = known.iter().map(|known| known.raft_id).collect();
+        members.sort_unstable();
+        let activate = Command::ActivateVersion(ActivateVersion {
+            by: by.clone(),
+            version,
+            members,
+        });
+        match self.propose(activate, Urgency::Urgent, FOUNDING).await? {
+            Reply::Done(place) => Ok((version, place.log_index)),
+            Reply::Refused(refusal) => Err(MemberError::Refused(refusal.to_string())),
+            other => Err(MemberError::Refused(format!("{other:?}"))),
         }
     }
 

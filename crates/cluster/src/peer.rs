@@ -222,6 +222,7 @@ impl Peer for PeerDoor {
             digest_asked: digest(hello.applied_index),
             uncommitted_ms: u64::try_from(uncommitted.as_millis()).unwrap_or(u64::MAX),
             wants_snapshot: self.node.standing().building() >= Building::Wanted,
+            machine_version: machine::VERSION,
             builds_snapshot: self.node.standing().building() == Building::UnderWay,
         }))
     }
@@ -334,6 +335,8 @@ impl Peer for PeerDoor {
         let identity = request.extensions().get::<PeerIdentity>().cloned();
         let message = request.into_inner();
         self.admit_member(identity.as_ref(), message.sender.as_ref())?;
+        // Who vouches is whose certificate it is, not what the message says.
+        let PeerIdentity(node) = identity.ok_or_else(|| Status::unauthenticated("no node certificate"))?;
         let command: Command = minicbor::decode(&message.command).map_err(malformed)?;
         let urgency = if message.urgent {
             Urgency::Urgent
@@ -341,7 +344,7 @@ impl Peer for PeerDoor {
             Urgency::Call
         };
         let within = Duration::from_millis(u64::from(message.deadline_ms));
-        let outcome = tokio::time::timeout(within, self.node.propose_here(command, urgency)).await;
+        let outcome = tokio::time::timeout(within, self.node.propose_for(node, command, urgency)).await;
         let outcome = match outcome {
             Ok(Ok(reply)) => peer::forward_response::Outcome::Reply(machine::row::bytes(&reply).into()),
             Ok(Err(lost)) => peer::forward_response::Outcome::Unavailable(lost.to_wire().into()),
@@ -452,7 +455,12 @@ impl Peer for PeerDoor {
         };
         let answer = self
             .node
-            .admit_again(sender.raft_id, member, message.last_log_index)
+            .admit_again(
+                sender.raft_id,
+                member,
+                message.last_log_index,
+                message.machine_version,
+            )
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         Ok(Response::new(answer))
     }

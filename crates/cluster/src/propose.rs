@@ -77,15 +77,26 @@ impl Node {
         }
     }
 
-    /// Waits for a place in this node's own log; only the leader has one. Once the leader knows that it reaches no
-    /// quorum, nothing waits there any longer.
+    /// As `propose_for`, of this node's own callers and chores.
     pub(crate) async fn propose_here(&self, command: Command, urgency: Urgency) -> Result<Reply, Lost> {
+        self.propose_for(self.member().name.clone(), command, urgency)
+            .await
+    }
+
+    /// Waits for a place in this node's own log; only the leader has one. Once the leader knows that it reaches no
+    /// quorum, nothing waits there any longer. The node named here vouches for whoever the command says it is from.
+    pub(crate) async fn propose_for(
+        &self,
+        vouched_by: String,
+        command: Command,
+        urgency: Urgency,
+    ) -> Result<Reply, Lost> {
         match self.leader() {
             Leader::Here => {}
             Leader::HereAlone => return Err(Lost::Unavailable(Unavailable::NoQuorum)),
             Leader::There(..) | Leader::Unknown => return Err(Lost::NotLeader),
         }
-        let reply = self.queues().put(command, urgency)?;
+        let reply = self.queues().put(vouched_by, command, urgency)?;
         tokio::select! {
             reply = reply => reply,
             leading = self.stops_leading() => Err(match leading {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use machine::{Batch, Command, Reply};
 use openraft::errors::{ClientWriteError, RaftError};
-use store::Payload;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use store::{Payload, Progress};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::clock::Entropy;
 use crate::clocks::{Clocks, Voters};
@@ -58,6 +58,7 @@ pub(crate) fn encoded_bytes(command: &Command) -> usize {
 
 struct Waiting {
     command: Command,
+    vouched_by: String,
     bytes: usize,
     answer: oneshot::Sender<Result<Reply, Lost>>,
     /// Its part of the queue's room.
@@ -77,13 +78,19 @@ impl Queue {
         (Self { commands, bytes }, waiting)
     }
 
-    fn put(&self, command: Command, bytes: usize) -> Result<oneshot::Receiver<Result<Reply, Lost>>, Lost> {
+    fn put(
+        &self,
+        vouched_by: String,
+        command: Command,
+        bytes: usize,
+    ) -> Result<oneshot::Receiver<Result<Reply, Lost>>, Lost> {
         let overloaded = || Lost::Unavailable(Unavailable::Overloaded);
         let permits = u32::try_from(bytes).map_err(|_| overloaded())?;
         let room = self.bytes.clone().try_acquire_many_owned(permits);
         let (answer, reply) = oneshot::channel();
         let waiting = Waiting {
             command,
+            vouched_by,
             bytes,
             answer,
             _room: room.map_err(|_full| overloaded())?,
@@ -116,6 +123,7 @@ impl Queues {
     /// Queues a command; its reply comes once it was applied.
     pub fn put(
         &self,
+        vouched_by: String,
         command: Command,
         urgency: Urgency,
     ) -> Result<impl Future<Output = Result<Reply, Lost>>, Lost> {
@@ -124,7 +132,7 @@ impl Queues {
             Urgency::Urgent if bytes <= ORDER_BYTES_MAX => &self.urgent,
             Urgency::Urgent | Urgency::Call => &self.calls,
         };
-        let reply = queue.put(command, bytes)?;
+        let reply = queue.put(vouched_by, command, bytes)?;
         Ok(async move {
             reply
                 .await
@@ -142,6 +150,7 @@ pub(crate) struct Proposer {
     raft: RaftNode,
     clocks: Arc<Clocks>,
     entropy: Arc<dyn Entropy>,
+    progress: watch::Receiver<Progress>,
     calls: mpsc::Receiver<Waiting>,
     urgent: mpsc::Receiver<Waiting>,
     /// What did not fit into the last entry; it goes before all that waits.
@@ -155,6 +164,7 @@ impl Proposer {
         raft: RaftNode,
         clocks: Arc<Clocks>,
         entropy: Arc<dyn Entropy>,
+        progress: watch::Receiver<Progress>,
         options: &Options,
     ) -> (Queues, Self) {
         let (calls, waiting_calls) = Queue::new(CALLS_MAX, CALLS_BYTES_MAX);
@@ -163,6 +173,7 @@ impl Proposer {
             raft,
             clocks,
             entropy,
+            progress,
             calls: waiting_calls,
             urgent: waiting_urgent,
             held_back: VecDeque::new(),
@@ -183,11 +194,16 @@ impl Proposer {
                 return;
             };
             self.held_back.push_front(first);
-            let (commands, answers) = self.take();
+            let (mut commands, mut vouched_by, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+            for waiting in self.take() {
+                commands.push(waiting.command);
+                vouched_by.push(Some(waiting.vouched_by));
+                answers.push(waiting.answer);
+            }
             if commands.is_empty() {
                 continue;
             }
-            let Some(batch) = self.stamp(commands) else {
+            let Some(batch) = self.stamp(commands, vouched_by) else {
                 refuse_all(answers, || Lost::Unavailable(Unavailable::NoClock));
                 continue;
             };
@@ -216,11 +232,10 @@ impl Proposer {
     }
 
     /// What waits now, operators' commands first, as much as one entry holds; callers that gave up are left out.
-    fn take(&mut self) -> (Vec<Command>, Vec<oneshot::Sender<Result<Reply, Lost>>>) {
-        let mut commands = Vec::new();
-        let mut answers = Vec::new();
+    fn take(&mut self) -> Vec<Waiting> {
+        let mut taken = Vec::new();
         let mut bytes = 0_usize;
-        while commands.len() < BATCH_MAX {
+        while taken.len() < BATCH_MAX {
             let next = self
                 .urgent
                 .try_recv()
@@ -232,27 +247,30 @@ impl Proposer {
                 continue;
             }
             let with_it = bytes.saturating_add(next.bytes);
-            if with_it > self.entry_bytes && !commands.is_empty() {
+            if with_it > self.entry_bytes && !taken.is_empty() {
                 self.held_back.push_front(next);
                 break;
             }
             bytes = with_it;
-            commands.push(next.command);
-            answers.push(next.answer);
+            taken.push(next);
         }
-        (commands, answers)
+        taken
     }
 
     /// None while nobody can say what time it is: nothing is stamped then.
-    fn stamp(&self, commands: Vec<Command>) -> Option<Batch> {
+    fn stamp(&self, commands: Vec<Command>, vouched_by: Vec<Option<String>>) -> Option<Batch> {
         let proposed = self.clocks.log_time(&Voters::of(&self.raft))?;
         let mut seed = [0; 16];
         self.entropy.fill(&mut seed);
         Some(Batch {
             proposed,
             seed,
-            version: machine::VERSION,
-            vouched_by: Vec::new(),
+            // Of a cluster that is not founded yet, its founder's newest.
+            version: match self.progress.borrow().version {
+                0 => machine::VERSION,
+                active => active,
+            },
+            vouched_by,
             commands,
         })
     }
@@ -261,9 +279,12 @@ impl Proposer {
 fn answer_all(answers: Vec<oneshot::Sender<Result<Reply, Lost>>>, replies: Vec<Reply>) {
     let mut replies = replies.into_iter();
     for answer in answers {
-        let reply = replies
-            .next()
-            .ok_or_else(|| stopped("an applied entry answered too few commands"));
+        let reply = match replies.next() {
+            // Another version was activated while this was on its way: nothing was decided, and it is proposed again.
+            Some(Reply::OtherVersion(_)) => Err(Lost::NotLeader),
+            Some(reply) => Ok(reply),
+            None => Err(stopped("an applied entry answered too few commands")),
+        };
         let _gone = answer.send(reply);
     }
 }
@@ -316,7 +337,7 @@ mod tests {
     #[tokio::test]
     async fn a_queue_is_full_in_bytes_before_it_is_in_number() {
         let (queue, mut waiting) = Queue::new(1_000, 3 * ORDER_BYTES_MAX);
-        let put = || queue.put(command(0), ORDER_BYTES_MAX);
+        let put = || queue.put(String::new(), command(0), ORDER_BYTES_MAX);
         let kept: Vec<_> = (0..3).map(|_| put().unwrap()).collect();
         assert!(matches!(put(), Err(Lost::Unavailable(Unavailable::Overloaded))));
         drop(waiting.recv().await);

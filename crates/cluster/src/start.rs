@@ -104,7 +104,13 @@ impl Node {
             ..Status::default()
         });
         let clocks = Arc::new(Clocks::new(clock));
-        let (queues, proposer) = Proposer::new(raft.clone(), clocks.clone(), entropy.clone(), &options);
+        let (queues, proposer) = Proposer::new(
+            raft.clone(),
+            clocks.clone(),
+            entropy.clone(),
+            reader.progress(),
+            &options,
+        );
         let watching = raft::watch_status(
             raft.clone(),
             owner.clone(),

@@ -73,6 +73,7 @@ macro_rules! rpcs {
                 ClusterRemove         Remove              remove(ClusterRemoveRequest)                     ClusterRemoveResponse         CLUSTER_OPERATE one
                 ClusterTransferLeader TransferLeader      transfer_leader(ClusterTransferLeaderRequest)    ClusterTransferLeaderResponse CLUSTER_OPERATE one
                 ClusterSnapshot       Snapshot            snapshot(ClusterSnapshotRequest)                 ClusterSnapshotResponse       CLUSTER_OPERATE one
+                ClusterActivateVersion ActivateVersion    activate_version(ClusterActivateVersionRequest)  ClusterActivateVersionResponse CLUSTER_OPERATE one
             }
             "haltgate.audit.v1.Audit" = audit_v1::audit_server::{Audit, AuditServer}, audit, Urgent {
                 AuditStream           Stream              stream(AuditStreamRequest)                       AuditStreamResponse           AUDIT           many(StreamStream)

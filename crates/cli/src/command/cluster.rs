@@ -1,11 +1,11 @@
-//! `haltgate init`, `join`, `members`, `status`, `drain`: the cluster itself.
+//! `haltgate init`, `join`, `members`, `status`, `drain`, `activate-version`: the cluster itself.
 
 use client::{Credentials, Pool, request_id};
 use daemon::Config;
 use serde_json::{Value, json};
 use wire::proto::haltgate::admin::v1 as admin;
 
-use crate::args::{Drain, Join, OfNode, Output, Remote as RemoteArgs, Status};
+use crate::args::{ActivateVersion, Drain, Join, OfNode, Output, Remote as RemoteArgs, Status};
 use crate::export::hex;
 use crate::failed::Failed;
 use crate::print;
@@ -117,6 +117,8 @@ pub async fn status(args: Status, output: Output) -> Result<(), Failed> {
             "snapshot_index": answer.snapshot_index,
             "purged_index": answer.purged_index,
             "halt_epoch": answer.halt_epoch,
+            "active_version": answer.active_version,
+            "newest_version": answer.newest_version,
             "head_sequence": head.sequence,
             "head_hash": hex(&head.hash),
             "sealed_to": answer.sealed_to,
@@ -140,6 +142,19 @@ pub async fn drain(args: Drain, output: Output) -> Result<(), Failed> {
     print::object(
         output,
         &json!({ "leader_id": answer.leader_id, "term": answer.term }),
+    );
+    Ok(())
+}
+
+pub async fn activate_version(args: ActivateVersion, output: Output) -> Result<(), Failed> {
+    let request = admin::ClusterActivateVersionRequest {
+        request_id: request_id(),
+        version: args.version.unwrap_or(0),
+    };
+    let answer = Remote::open(&args.remote)?.call(request).await?;
+    print::object(
+        output,
+        &json!({ "version": answer.version, "log_index": answer.log_index }),
     );
     Ok(())
 }

@@ -127,6 +127,8 @@ pub async fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         sealed_to: chain.map_or(0, |chain| chain.sealed_to),
         state_hash_index: hash.map_or(0, |hash| hash.applied_index),
+        active_version: progress.version,
+        newest_version: machine::VERSION,
         ready: not_ready.is_empty(),
         not_ready,
     })
@@ -207,6 +209,19 @@ pub async fn transfer_leader(
     let leader_id = moved.map_err(|error| door.member_failure(&error))?;
     let term = door.node.status().term;
     Ok(proto::ClusterTransferLeaderResponse { leader_id, term })
+}
+
+pub async fn activate_version(
+    door: &Arc<Door>,
+    ask: &Ask,
+    message: proto::ClusterActivateVersionRequest,
+) -> Result<proto::ClusterActivateVersionResponse, Failure> {
+    let wanted = message.version;
+    admin::cluster_request("activate_version", &message.request_id, &wanted.to_string())?;
+    let wanted = (wanted != 0).then_some(wanted);
+    let activated = door.node.activate_version(&ask.principal(), wanted).await;
+    let (version, log_index) = activated.map_err(|error| door.member_failure(&error))?;
+    Ok(proto::ClusterActivateVersionResponse { version, log_index })
 }
 
 pub async fn snapshot(
