@@ -7,7 +7,6 @@ use tonic::Status;
 use wire::proto::shackle::v1 as sp;
 
 use crate::credentials::{Credentials, OpenError};
-use crate::guarded::Guarded;
 use crate::id::request_id;
 use crate::pool::Pool;
 
@@ -83,15 +82,6 @@ impl Client {
 
     pub(crate) fn deadline_of_calls(&self) -> Duration {
         self.deadline
-    }
-
-    /// Opens a session whose calls are guarded.
-    ///
-    /// # Errors
-    /// The status of the last attempt.
-    pub async fn guarded(self, registration: &Registration) -> Result<Guarded, Status> {
-        let session = self.register(registration).await?;
-        Ok(Guarded::new(self, session.session_id))
     }
 
     /// Opens or resumes a session. Opening is not urgent: it may take ten times a call's deadline.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use wire::proto::shackle::v1 as sp;
 
-use crate::client::Client;
+use crate::client::{Client, Registration};
 use crate::control::keep_watching;
 use crate::id::{nonce, request_id};
 
@@ -138,6 +138,17 @@ impl<T> Done<T> {
             cost: Some(cost),
             ..self
         }
+    }
+}
+
+impl Client {
+    /// Opens a session whose calls are guarded.
+    ///
+    /// # Errors
+    /// The status of the last attempt.
+    pub async fn guarded(self, registration: &Registration) -> Result<Guarded, tonic::Status> {
+        let session = self.register(registration).await?;
+        Ok(Guarded::new(self, session.session_id))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cluster::Urgency;
+use cluster::{Node, Urgency};
 use decision::SessionId;
 use machine::Command;
 use machine::command::{Principal, RefusedAtEdge};
@@ -13,11 +13,10 @@ use wire::rpc::Rpc;
 use wire::{Code, Failure};
 
 use crate::accept::Caller;
-use crate::door::Door;
 use crate::identity::Identity;
+use crate::metrics::Metrics;
 use crate::roles::{Target, permits, who_may};
 use crate::tls::wall_seconds;
-use machine::row::Read as _;
 
 /// How long an entry about a refused identity may take to be recorded.
 const RECORD: Duration = Duration::from_secs(2);
@@ -26,7 +25,8 @@ const SUSPECT: Duration = Duration::from_secs(1);
 /// Identities that are looked at more closely at once.
 const SUSPECTS_MAX: usize = 4_096;
 
-/// One request that was let in: who asks what, and until when an answer is of use. Only `Door::admit` makes one.
+/// One request that was let in: who asks what, and until when an answer is of use. Only `Admission::admit` makes
+/// one.
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub identity: Identity,
@@ -47,7 +47,15 @@ impl Ask {
     }
 }
 
-impl Door {
+/// What letting in needs.
+pub struct Admission {
+    pub node: Node,
+    pub metrics: Metrics,
+    /// Identities that were refused a moment ago.
+    pub suspects: Suspects,
+}
+
+impl Admission {
     /// Takes a request in. The certificate is looked at each time: a stream may outlive it.
     pub fn admit(&self, caller: Option<&Arc<Caller>>, rpc: Rpc, within: Duration) -> Result<Ask, Failure> {
         let (caller, identity) = named(caller).map_err(|why| {
@@ -64,11 +72,6 @@ impl Door {
             deadline: arrived + within,
         };
         self.permit(&ask, Target::InState)?;
-        // What this node holds is not what its cluster holds: it may say so, and nothing else.
-        if !matches!(rpc, Rpc::ClusterStatus | Rpc::ClusterMembers) {
-            let in_service = self.node.in_service();
-            in_service.map_err(|why| self.unavailable(&why.into()))?;
-        }
         Ok(ask)
     }
 
@@ -122,18 +125,6 @@ impl Door {
             format!("this identity may not act on session/{id}"),
         )
     }
-
-    /// Turns an agent away from a session of another before it costs the log an entry, where this node knows
-    /// the session and the agent was refused just now. Everyone else is compared by the state machine.
-    pub fn own_session(&self, ask: &Ask, id: &SessionId) -> Result<(), Failure> {
-        if !self.suspects.know(&ask.identity) {
-            return Ok(());
-        }
-        match self.local(|view| view.session(id))? {
-            Some(session) => self.speaks_for(ask, id, &session),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Whom a connection's certificate names, while it is valid; else why nobody.
@@ -146,7 +137,7 @@ fn named(caller: Option<&Arc<Caller>>) -> Result<(&Arc<Caller>, &Identity), Stri
     Ok((caller, identity))
 }
 
-/// Identities that were refused a moment ago.
+/// Identities that were refused a moment ago, and when.
 #[derive(Debug, Default)]
 pub struct Suspects(Mutex<HashMap<String, Instant>>);
 
@@ -169,7 +160,7 @@ impl Suspects {
         false
     }
 
-    fn know(&self, identity: &Identity) -> bool {
+    pub fn know(&self, identity: &Identity) -> bool {
         let suspects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !suspects.is_empty()
             && suspects

@@ -359,8 +359,8 @@ pub enum ConfigError {
     Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{}: {message}", .path.display())]
     Malformed { path: PathBuf, message: String },
-    #[error("the variable {variable}: {message}")]
-    Variable { variable: String, message: String },
+    #[error(transparent)]
+    Variable(#[from] environment::InvalidVariable),
     #[error("{key}: {message}")]
     Wrong { key: &'static str, message: String },
 }

@@ -1,28 +1,29 @@
 //! What all services of a node stand on: proposing, reading, and how every failure leaves.
 
 use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use audit::Signer;
 use cluster::{MemberError, Node, Unavailable};
 use decision::SessionId;
-use machine::row::Fault;
+use machine::row::{Fault, Read as _};
 use machine::{Refusal, Reply};
 use store::StateView;
 use tokio::sync::watch;
 use tonic::Status;
+use wire::rpc::Rpc;
 use wire::{Code, Failure, Leader};
 
-use crate::admit::{Ask, Suspects};
+use crate::accept::Caller;
+use crate::admit::{Admission, Ask, Suspects};
 use crate::config::Config;
 use crate::emergency::Emergency;
 use crate::limit::Limit;
 use crate::metrics::Metrics;
 use crate::order::{Order, answer_to};
 use crate::roles::urgency;
-use crate::status::Readiness;
 
 /// One node as its services see it: the cluster behind it, its settings, limits, keys and metrics.
 pub struct Door {
@@ -39,8 +40,10 @@ pub struct Door {
     pub signer: Signer,
     /// Stops this node, whatever the cluster says.
     pub emergency: Arc<Emergency>,
-    pub readiness: Readiness,
-    pub suspects: Suspects,
+    /// Who is let in, and who was refused.
+    pub admission: Admission,
+    /// What stands between this node and its next decision; `status` keeps it current.
+    obstacles: Mutex<Vec<String>>,
     /// A call was sent back for its rules: from now on they are looked at before it is proposed.
     rules_used: AtomicBool,
 }
@@ -54,6 +57,11 @@ impl Door {
         signer: Signer,
     ) -> Self {
         Self {
+            admission: Admission {
+                node: node.clone(),
+                metrics: metrics.clone(),
+                suspects: Suspects::default(),
+            },
             node,
             calls: Limit::new(config.limits.calls_per_second_per_session),
             registers: Limit::new(config.limits.registers_per_second_per_address),
@@ -61,10 +69,49 @@ impl Door {
             draining,
             signer,
             emergency: Arc::new(Emergency::open(&config.node.data_dir)),
-            readiness: Readiness::default(),
-            suspects: Suspects::default(),
+            obstacles: Mutex::new(vec!["starting".to_owned()]),
             config,
             rules_used: AtomicBool::new(false),
+        }
+    }
+
+    /// Why the node is not ready, one line each; nothing where it is.
+    pub fn obstacles(&self) -> Vec<String> {
+        self.lock_obstacles().clone()
+    }
+
+    /// Replaces them; says whether they are others than before.
+    pub fn set_obstacles(&self, obstacles: &[String]) -> bool {
+        let mut current = self.lock_obstacles();
+        let changed = *current != obstacles;
+        obstacles.clone_into(&mut current);
+        changed
+    }
+
+    fn lock_obstacles(&self) -> MutexGuard<'_, Vec<String>> {
+        self.obstacles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a request in.
+    pub fn admit(&self, caller: Option<&Arc<Caller>>, rpc: Rpc, within: Duration) -> Result<Ask, Failure> {
+        let ask = self.admission.admit(caller, rpc, within)?;
+        // What this node holds is not what its cluster holds: it may say so, and nothing else.
+        if !matches!(rpc, Rpc::ClusterStatus | Rpc::ClusterMembers) {
+            let in_service = self.node.in_service();
+            in_service.map_err(|why| self.unavailable(&why.into()))?;
+        }
+        Ok(ask)
+    }
+
+    /// Turns an agent away from a session of another before it costs the log an entry, where this node knows
+    /// the session and the agent was refused just now. Everyone else is compared by the state machine.
+    pub fn own_session(&self, ask: &Ask, id: &SessionId) -> Result<(), Failure> {
+        if !self.admission.suspects.know(&ask.identity) {
+            return Ok(());
+        }
+        match self.local(|view| view.session(id))? {
+            Some(session) => self.admission.speaks_for(ask, id, &session),
+            None => Ok(()),
         }
     }
 
@@ -80,7 +127,7 @@ impl Door {
 
     /// Has an order decided and recorded, where the caller's role reaches what it is about.
     pub async fn propose<O: Order>(&self, ask: &Ask, order: O) -> Result<O::Answer, Failure> {
-        self.permit(ask, order.target())?;
+        self.admission.permit(ask, order.target())?;
         let proposed = self.node.propose(order.command(), urgency(ask.rpc), ask.within());
         let reply = proposed.await.map_err(|why| self.unavailable(&why))?;
         if let Reply::Refused(Refusal::NotYours(_)) = reply {
@@ -89,7 +136,7 @@ impl Door {
                 .refused_identities_total
                 .with_label_values(&["session"])
                 .inc();
-            self.suspects.note(&ask.identity);
+            self.admission.suspects.note(&ask.identity);
         }
         answer_to::<O>(Some(reply))
     }

@@ -2,8 +2,6 @@
 
 use toml::{Table, Value};
 
-use crate::config::ConfigError;
-
 const PREFIX: &str = "HALTGATE_";
 
 /// The settings of each section, and whether each is text. Variables of other names under the prefix are
@@ -99,6 +97,14 @@ const SECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ("log", &["level", "format"], &[]),
 ];
 
+/// A variable that cannot be a setting.
+#[derive(Debug, thiserror::Error)]
+#[error("the variable {variable}: {message}")]
+pub struct InvalidVariable {
+    variable: String,
+    message: String,
+}
+
 /// Lays the variables over the table; says whether there was any.
 ///
 /// # Errors
@@ -106,7 +112,7 @@ const SECTIONS: [(&str, &[&str], &[&str]); 10] = [
 pub(crate) fn overlay(
     table: &mut Table,
     variables: impl Iterator<Item = (String, String)>,
-) -> Result<bool, ConfigError> {
+) -> Result<bool, InvalidVariable> {
     let mut overlaid = false;
     for (variable, text) in variables {
         let Some(name) = variable.strip_prefix(PREFIX).map(str::to_ascii_lowercase) else {
@@ -119,7 +125,7 @@ pub(crate) fn overlay(
             continue;
         };
         let key = name.get(section.len().saturating_add(1)..).unwrap_or_default();
-        let wrong = |message: String| ConfigError::Variable {
+        let wrong = |message: String| InvalidVariable {
             variable: variable.clone(),
             message,
         };

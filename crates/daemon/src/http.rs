@@ -43,7 +43,7 @@ async fn livez(State(door): State<Arc<Door>>) -> Response {
 
 /// It can decide, or says what is in the way, one line each.
 async fn readyz(State(door): State<Arc<Door>>) -> Response {
-    let mut obstacles = door.readiness.obstacles();
+    let mut obstacles = door.obstacles();
     // What was pulled by hand is not looked for: it holds from this moment on.
     if door.emergency.is_engaged() && obstacles.is_empty() {
         obstacles.push(emergency::ENGAGED.to_owned());

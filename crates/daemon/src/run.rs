@@ -29,7 +29,7 @@ use crate::metrics::{Metrics, Port};
 use crate::service::cluster::founding;
 use crate::signing_key::{self, KeyError};
 use crate::tls::{Tls, TlsConnector, TlsError};
-use crate::{entry, log, observe, tls};
+use crate::{entry, log, observe, status, tls};
 
 /// How long a node that stops tries to hand its leadership on.
 const HAND_OVER: Duration = Duration::from_secs(3);
@@ -200,7 +200,7 @@ impl Running {
 
     /// Why the node cannot decide now; nothing where it can.
     pub fn obstacles(&self) -> Vec<String> {
-        self.door.readiness.obstacles()
+        self.door.obstacles()
     }
 
     /// Waits until Raft has ended by itself, and says why. The process must end then.
@@ -306,7 +306,7 @@ impl Running {
         self.servers.spawn(of_others);
         let (door, draining) = (Arc::clone(door), self.draining.subscribe());
         self.chores
-            .spawn(async move { door.readiness.keep_current(&door, &reporter, draining).await });
+            .spawn(async move { status::keep_current(&door, &reporter, draining).await });
         Ok(())
     }
 

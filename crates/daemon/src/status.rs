@@ -1,6 +1,5 @@
 //! Whether this node can decide, and why not.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -19,46 +18,19 @@ const PROBE: Duration = Duration::from_millis(1_000);
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 const PROBE_SOON: Duration = Duration::from_millis(200);
 
-/// What stands between this node and its next decision; read by everyone who asks.
-#[derive(Debug)]
-pub struct Readiness(Mutex<Vec<String>>);
-
-impl Default for Readiness {
-    fn default() -> Self {
-        Self(Mutex::new(vec!["starting".to_owned()]))
-    }
-}
-
-impl Readiness {
-    /// Why the node is not ready, one line each; nothing where it is.
-    pub fn obstacles(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, obstacles: Vec<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = obstacles;
-    }
-
-    /// Looks again and again, and tells the metric and the health service.
-    pub async fn keep_current(
-        &self,
-        door: &Door,
-        health: &HealthReporter,
-        mut draining: watch::Receiver<bool>,
-    ) {
-        loop {
-            let obstacles = obstacles(door).await;
-            let ready = obstacles.is_empty();
-            if obstacles != self.obstacles() {
-                tracing::info!(ready, obstacles = obstacles.join("; "), "readiness changed");
-            }
-            self.set(obstacles);
-            tell(door, health, ready).await;
-            let pause = if ready { PROBE_EVERY } else { PROBE_SOON };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                changed = draining.changed() => if changed.is_err() { return },
-            }
+/// Looks again and again, and tells the metric and the health service.
+pub async fn keep_current(door: &Door, health: &HealthReporter, mut draining: watch::Receiver<bool>) {
+    loop {
+        let obstacles = obstacles(door).await;
+        let ready = obstacles.is_empty();
+        if door.set_obstacles(&obstacles) {
+            tracing::info!(ready, obstacles = obstacles.join("; "), "readiness changed");
+        }
+        tell(door, health, ready).await;
+        let pause = if ready { PROBE_EVERY } else { PROBE_SOON };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            changed = draining.changed() => if changed.is_err() { return },
         }
     }
 }

@@ -10,9 +10,9 @@ use machine::query::{AccountsWanted, SessionsWanted};
 use machine::row::{Account, Halt, HaltMode};
 use machine::{AccountId, Guard, GuardScope, InvalidScope, Scope};
 
-use crate::guard::{id, nanoseconds};
+use crate::guard::nanoseconds;
 use crate::guard_config::{guard, guard_config};
-use crate::invalid::{Invalid, bounded, known};
+use crate::invalid::{Invalid, bounded, id, known};
 use crate::money;
 use crate::page::{self, Page};
 use crate::payload::{Payload, required_request};

@@ -7,8 +7,8 @@ use machine::reply::ApprovalReply;
 use machine::row::{Approval, ApprovalStatus};
 
 use crate::admin::REASON_BYTES_MAX;
-use crate::guard::{PARAMS_BYTES_MAX, id, nanoseconds};
-use crate::invalid::{Invalid, bounded, known};
+use crate::guard::{PARAMS_BYTES_MAX, nanoseconds};
+use crate::invalid::{Invalid, bounded, id, known};
 use crate::page::{self, Page};
 use crate::payload::{Payload, required_request};
 use crate::proto::haltgate::admin::v1 as admin;

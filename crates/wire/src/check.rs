@@ -4,9 +4,9 @@ use decision::{AgentId, Digest, GuardId, NanoUsd, OrganizationId, SessionId};
 use machine::reply::VerdictReply;
 use machine::{GuardPath, Scope};
 
-use crate::guard::{id, verdict};
+use crate::guard::verdict;
 use crate::guard_config::guard_config;
-use crate::invalid::Invalid;
+use crate::invalid::{Invalid, id};
 use crate::proto::haltgate::admin::v1 as proto;
 use crate::proto::shackle::v1 as shackle;
 

@@ -13,7 +13,7 @@ use machine::reply::{Registered, VerdictReply};
 
 use crate::error::Failure;
 use crate::guard_config::guard_config;
-use crate::invalid::{Invalid, bounded, bounded_pairs};
+use crate::invalid::{Invalid, bounded, bounded_pairs, id};
 use crate::money;
 use crate::payload::{Payload, request};
 use crate::proto::shackle::v1 as proto;
@@ -449,10 +449,6 @@ pub(crate) const fn verdict(verdict: Verdict) -> proto::Verdict {
 /// Log time as the wire has it.
 pub(crate) fn nanoseconds(time: Timestamp) -> i64 {
     i64::try_from(time.nanos()).unwrap_or(i64::MAX)
-}
-
-pub(crate) fn id<T>(field: &'static str, parsed: Result<T, decision::InvalidId>) -> Result<T, Invalid> {
-    parsed.map_err(|error| Invalid::new(field, format!("must be {}", error.rule)))
 }
 
 fn above_zero(field: &'static str, value: u64) -> Result<(), Invalid> {

@@ -13,8 +13,7 @@ use decision::{AgentId, Breakers, DurationNs, GuardId, HitlRule, PerBillion, Rul
 use machine::command::AgentPattern;
 use machine::{Guard, Window};
 
-use crate::guard::id;
-use crate::invalid::{Invalid, known};
+use crate::invalid::{Invalid, id, known};
 use crate::money;
 use crate::proto::shackle::v1 as proto;
 use crate::same;

@@ -73,3 +73,8 @@ pub(crate) fn bounded_pairs<'a>(
 pub(crate) fn known<E: TryFrom<i32>>(field: &'static str, value: i32) -> Result<E, Invalid> {
     E::try_from(value).map_err(|_| Invalid::new(field, "is not a value that this version knows"))
 }
+
+/// Reads an id, under the name of its field.
+pub(crate) fn id<T>(field: &'static str, parsed: Result<T, decision::InvalidId>) -> Result<T, Invalid> {
+    parsed.map_err(|error| Invalid::new(field, format!("must be {}", error.rule)))
+}

@@ -75,7 +75,7 @@ pub async fn get_entry(
         entry.ok_or_else(|| Failure::new(Code::NotFound, format!("there is no audit entry {sequence}")))?;
     if !is_theirs(&entry, ask.identity.organization()) {
         let why = format!("audit entry {sequence} is not of this identity's organization");
-        return Err(door.refuse(ask, "organization", why));
+        return Err(door.admission.refuse(ask, "organization", why));
     }
     let seal = seals.first().filter(|seal| seal.signature(sequence).is_some());
     Ok(proto::AuditGetEntryResponse {

@@ -62,7 +62,7 @@ pub async fn get(
     message: proto::BudgetsGetRequest,
 ) -> Result<proto::BudgetsGetResponse, Failure> {
     let id = admin::account_id("scope", &message.scope)?;
-    door.permit(ask, roles::of_account(&id))?;
+    door.admission.permit(ask, roles::of_account(&id))?;
     let by = ask.principal();
     let ((reached, found), log_index) = door
         .read_at(ask, |view, _| {
@@ -74,7 +74,9 @@ pub async fn get(
         })
         .await?;
     if !reached {
-        return Err(door.refuse(ask, "organization", format!("this identity may not see {id}")));
+        return Err(door
+            .admission
+            .refuse(ask, "organization", format!("this identity may not see {id}")));
     }
     let (account, open_holds) =
         found.ok_or_else(|| Failure::new(Code::NotFound, format!("{id} has no account")))?;
@@ -91,7 +93,7 @@ pub async fn list(
 ) -> Result<proto::BudgetsListResponse, Failure> {
     let wanted = admin::accounts_wanted(&message)?;
     if let Some(below) = &wanted.below {
-        door.permit(ask, roles::of_account(below))?;
+        door.admission.permit(ask, roles::of_account(below))?;
     }
     let by = ask.principal();
     let ((accounts, next), log_index) = door

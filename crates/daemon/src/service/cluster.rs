@@ -26,7 +26,7 @@ pub async fn init(
         && id != door.config.node.id
     {
         let why = "a node forms its own configuration's cluster only".to_owned();
-        return Err(door.refuse(ask, "role", why));
+        return Err(door.admission.refuse(ask, "role", why));
     }
     let members = wanted_members(door, &message)?;
     admin::cluster_request("init", &message.request_id, "")?;
@@ -102,7 +102,7 @@ pub async fn status(
     let members = listed(door).await;
     let chain = door.local(|view| machine::row::Read::chain(view))?;
     let (status, progress) = (node.status(), node.progress());
-    let not_ready = door.readiness.obstacles();
+    let not_ready = door.obstacles();
     Ok(proto::ClusterStatusResponse {
         node_id: node_id(node.member()),
         raft_id: node.raft_id(),

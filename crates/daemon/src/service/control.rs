@@ -42,7 +42,7 @@ pub async fn wait_approval(
         .filter(|found| found.session == session)
         .ok_or_else(|| Failure::new(Code::NotFound, format!("no approval {id} of session/{session}")))?;
     if !ask.principal().speaks_for(&found.organization, &found.agent) {
-        return Err(door.not_theirs(ask, &session));
+        return Err(door.admission.not_theirs(ask, &session));
     }
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(tell_approval(Arc::clone(door), session, id, follow, sender));
@@ -117,7 +117,7 @@ pub async fn watch_control(
         .await?;
     for (id, session) in ids.iter().zip(sessions) {
         let session = session.ok_or(machine::Refusal::SessionNotFound)?;
-        door.speaks_for(ask, id, &session)?;
+        door.admission.speaks_for(ask, id, &session)?;
     }
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(tell_control(Arc::clone(door), ids, follow, sender));

@@ -28,7 +28,11 @@ pub async fn register(
     let (register, spoken) = wire::guard::register(&message, ask.principal())?;
     if !register.by.speaks_for(&register.organization, &register.agent) {
         let named = format!("org/{}/agent/{}", register.organization, register.agent);
-        return Err(door.refuse(ask, "agent", format!("{} may not register {named}", ask.identity)));
+        return Err(door.admission.refuse(
+            ask,
+            "agent",
+            format!("{} may not register {named}", ask.identity),
+        ));
     }
     let registered = door.propose(ask, register).await?;
     Ok(wire::guard::register_response(
@@ -73,7 +77,7 @@ pub async fn heartbeat(
         None => door.read(ask, read).await?,
     };
     let (session, left, halt, now) = heard.ok_or(Refusal::SessionNotFound)?;
-    door.speaks_for(ask, &pulse.session, &session)?;
+    door.admission.speaks_for(ask, &pulse.session, &session)?;
     door.node.seen(pulse.session.clone());
     Ok(wire::guard::heartbeat_ack(&pulse, left, halt, now))
 }
@@ -91,7 +95,7 @@ pub async fn get_session_state(
         door.read(ask, read).await?
     };
     let found = found.ok_or(Refusal::SessionNotFound)?;
-    door.speaks_for(ask, &id, &found.session)?;
+    door.admission.speaks_for(ask, &id, &found.session)?;
     Ok(wire::session::state(&found, Shown::Whole))
 }
 

@@ -41,7 +41,7 @@ pub async fn get(
     message: proto::GuardsGetRequest,
 ) -> Result<proto::GuardsGetResponse, Failure> {
     let scope = admin::guard_scope("scope", &message.scope)?;
-    door.permit(ask, roles::of_guard(&scope))?;
+    door.admission.permit(ask, roles::of_guard(&scope))?;
     let (found, log_index) = door
         .read_at(ask, |view, _| query::guard(view, &scope, message.effective))
         .await?;
@@ -82,7 +82,7 @@ pub async fn check(
 ) -> Result<proto::GuardsCheckResponse, Failure> {
     let (subject, call) = check::check(message)?;
     if let Subject::Agent { organization, .. } = &subject {
-        door.permit(ask, Target::Organization(organization))?;
+        door.admission.permit(ask, Target::Organization(organization))?;
     }
     let question = wire::guard::pre_exec(&call, ask.principal())?;
     let checked = door
@@ -109,7 +109,7 @@ fn checked(
     };
     if !ask.principal().reaches(&session.organization) {
         let why = "this identity may not see that session".to_owned();
-        return Ok(Err(door.refuse(ask, "organization", why)));
+        return Ok(Err(door.admission.refuse(ask, "organization", why)));
     }
     let leash = GuardPath::of(&working, &session)?;
     let call_number = session.highest_call.saturating_add(1);

@@ -21,7 +21,7 @@ pub async fn list(
 ) -> Result<proto::SessionsListResponse, Failure> {
     let wanted = admin::sessions_wanted(&message)?;
     if let Some(of) = &wanted.of {
-        door.permit(ask, roles::of_scope(of))?;
+        door.admission.permit(ask, roles::of_scope(of))?;
     }
     let by = ask.principal();
     let (listed, log_index) = door
@@ -50,7 +50,7 @@ pub async fn get(
     let found = found.ok_or(Refusal::SessionNotFound)?;
     if !ask.principal().reaches(&found.session.organization) {
         let why = format!("this identity may not see session/{id}");
-        return Err(door.refuse(ask, "organization", why));
+        return Err(door.admission.refuse(ask, "organization", why));
     }
     Ok(proto::SessionsGetResponse {
         session: Some(wire::session::state(&found, Shown::Whole)),

@@ -62,7 +62,7 @@ pub async fn verify_authorization(
         .await?;
     let (organization, against, halt_epoch) = found.ok_or(machine::Refusal::SessionNotFound)?;
     if by.organization.as_ref() != Some(&organization) {
-        return Err(door.not_theirs(ask, &ticket.session));
+        return Err(door.admission.not_theirs(ask, &ticket.session));
     }
     Ok(proto::VerifyAuthorizationResponse {
         redeemable: against.is_none(),

@@ -7,8 +7,7 @@ use decision::policy::{
 use decision::{Pattern, RuleId};
 
 use super::{at, tools};
-use crate::guard::id;
-use crate::invalid::{Invalid, known};
+use crate::invalid::{Invalid, id, known};
 use crate::money;
 use crate::proto::shackle::v1 as proto;
 
