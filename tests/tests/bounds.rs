@@ -13,7 +13,7 @@ use rand::Rng as _;
 use tests::sim::{Asker, Sim, SimResult};
 
 /// Each with a guard of 0.85 MB: more in one entry than a peer takes in one message.
-const TENANTS: usize = 16;
+const TENANTS: usize = 40;
 const RULES: usize = 54;
 /// When they begin, once the cluster is formed.
 const BEGIN: Duration = Duration::from_secs(8);

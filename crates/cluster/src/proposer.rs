@@ -25,10 +25,11 @@ const IN_FLIGHT_MAX: usize = 3;
 /// Room for agents' calls that wait on the leader: what it decides in a quarter of a second, after which agents
 /// have given up. A full queue answers at once; it never grows.
 const CALLS_MAX: usize = 1_024;
-const CALLS_BYTES_MAX: usize = 8 << 20;
+/// In bytes: so many full entries.
+const CALLS_ENTRIES_MAX: usize = 32;
 /// Room that only operators' commands may use.
 const URGENT_MAX: usize = 256;
-const URGENT_BYTES_MAX: usize = 4 << 20;
+const URGENT_ENTRIES_MAX: usize = 16;
 /// An order is small. A document (a guard of hundreds of kilobytes) waits with the calls, whoever sends it: it must
 /// not stand between an operator and the kill switch.
 const ORDER_BYTES_MAX: usize = 64 << 10;
@@ -167,8 +168,12 @@ impl Proposer {
         progress: watch::Receiver<Progress>,
         options: &Options,
     ) -> (Queues, Self) {
-        let (calls, waiting_calls) = Queue::new(CALLS_MAX, CALLS_BYTES_MAX);
-        let (urgent, waiting_urgent) = Queue::new(URGENT_MAX, URGENT_BYTES_MAX);
+        let room = |entries: usize| {
+            let bytes = entries.saturating_mul(options.entry_bytes);
+            bytes.min(Semaphore::MAX_PERMITS)
+        };
+        let (calls, waiting_calls) = Queue::new(CALLS_MAX, room(CALLS_ENTRIES_MAX));
+        let (urgent, waiting_urgent) = Queue::new(URGENT_MAX, room(URGENT_ENTRIES_MAX));
         let proposer = Self {
             raft,
             clocks,
@@ -312,7 +317,7 @@ mod tests {
     use machine::Command;
     use machine::command::Seen;
 
-    use super::{CALLS_BYTES_MAX, ORDER_BYTES_MAX, Queue, encoded_bytes};
+    use super::{ORDER_BYTES_MAX, Queue, encoded_bytes};
     use crate::error::{Lost, Unavailable};
 
     fn command(sessions: usize) -> Command {
@@ -342,6 +347,6 @@ mod tests {
         assert!(matches!(put(), Err(Lost::Unavailable(Unavailable::Overloaded))));
         drop(waiting.recv().await);
         assert!(put().is_ok(), "room comes back with the command that had it");
-        assert!(kept.len() * ORDER_BYTES_MAX < CALLS_BYTES_MAX);
+        assert_eq!(kept.len(), 3);
     }
 }
