@@ -32,7 +32,8 @@ fn without_the_bound_in_bytes_it_does_not() {
         command_bytes: usize::MAX,
         ..Options::default()
     };
-    let slowest = run(3, &unbounded).unwrap();
+    // Or none was ever answered.
+    let slowest = run(3, &unbounded).unwrap_or(Duration::MAX);
     assert!(
         slowest > Duration::from_secs(1),
         "nothing needed the bound: {slowest:?}"
