@@ -112,7 +112,8 @@ impl Round {
         self.answered = self.answered.saturating_add(1);
         if hello.leader_id == hello.raft_id && hello.raft_id == member.raft_id {
             self.led = true;
-            self.stranger = !hello.knows_sender;
+            // A release that does not say so (nor which versions it has) is not taken at its silence.
+            self.stranger = hello.machine_version != 0 && !hello.knows_sender;
             let waited = Duration::from_millis(hello.uncommitted_ms);
             let since = (!waited.is_zero())
                 .then(|| Instant::now().checked_sub(waited))
